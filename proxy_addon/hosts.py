@@ -1,0 +1,86 @@
+"""The pacing key of a request: which host it counts for.
+
+One rule: spellings that reach the same server by the same name and port have the same key, and no spelling,
+however broken, raises. It is arithmetic on the request target. Whether the name exists, what address it has
+and whether that may be dialled belongs to the dialling; the `Host` field is never looked at.
+"""
+
+import ipaddress
+import re
+from functools import lru_cache
+from urllib.parse import quote
+
+_PLAIN_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_REG_NAME_SAFE = "!$&'()*+,;=%"
+"""What RFC 3986 §3.2.2 allows in a name besides letters, digits and `-._~`. No `:`, `[` or `]`: a broken name
+cannot be taken for an address or for a name with a port."""
+
+
+def host_key(scheme: str, host: str, port: int) -> str:
+    """The pacing key: printable ASCII in lower case, such as `a.example`, `a.example:8080` or `[::1]:3128`.
+
+    `host` is the target's host as text: a name with A-labels or U-labels, an IPv4 address, an IPv6 address with
+    or without brackets. The port is left out where it is the scheme's own, so that `http` and `https` on their
+    default ports are one host. How an IPv4 address is spelled (`127.1`, `0x7f.1`) is not looked at: whether it
+    is one at all is up to the resolver.
+    """
+    name = host.lower()
+    if _PLAIN_NAME.fullmatch(name) is None:
+        name = _canonical(name)
+    if (port == 80 and scheme == "http") or (port == 443 and scheme == "https"):
+        return name
+    return f"{name}:{port}"
+
+
+@lru_cache(maxsize=1024)
+def _canonical(name: str) -> str:
+    """The key's host, for all but the plain names that are their own key.
+
+    Remembered, for encoding takes 60 us, a good part of what a request may cost, and a crawl asks few hosts
+    often. mitmproxy lets no name pass that is longer than 255 bytes, so 1024 of them take less than 1 MiB.
+    """
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    if ":" not in bare:
+        name = _a_labels(name)
+    else:
+        try:
+            return f"[{_canonical_ipv6(bare)}]"
+        except ValueError:
+            pass  # no address: a broken name like any other
+    return _printable(name.rstrip("."))
+
+
+def _canonical_ipv6(address: str) -> str:
+    """RFC 5952's form. `address` is in lower case, without brackets; raises ValueError if it is none."""
+    address, percent, zone = address.partition("%")
+    if percent:
+        # RFC 6874 §2 writes the zone's "%" as "%25" in a URI. `%25` alone is the interface number 25.
+        zone = zone.removeprefix("25") or zone
+        if not zone:
+            raise ValueError("empty zone")
+    ip = ipaddress.IPv6Address(address)
+    # Spelled out, for Python 3.12 and 3.13 write an IPv4-mapped address differently, and stores are shared.
+    text = f"::ffff:{ip.ipv4_mapped}" if ip.ipv4_mapped else str(ip)
+    return text + percent + _printable(zone)
+
+
+def _a_labels(name: str) -> str:
+    """The name as it is looked up; itself, where it cannot be.
+
+    IDNA 2003, as in the standard library, and not the 2008 of today's browsers (which send A-labels anyway).
+    mitmproxy decodes the A-labels of a request target by IDNA 2003 and accepts only those that survive the way
+    there and back, and `getaddrinfo` encodes by it. So this gives back the very labels that the client sent, and
+    the key names the host that is dialled.
+    """
+    if name.isascii():
+        return name
+    try:
+        # Lower case once more: the mapping turns some signs, such as the Kelvin sign, into ASCII capitals.
+        return name.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        return name
+
+
+def _printable(name: str) -> str:
+    """Percent-escape, in lower case, what may not stand in a name. Existing escapes are left as they are."""
+    return quote(name, safe=_REG_NAME_SAFE, errors="surrogatepass").lower()
