@@ -19,10 +19,10 @@ cannot be taken for an address or for a name with a port."""
 def host_key(scheme: str, host: str, port: int) -> str:
     """The pacing key: printable ASCII in lower case, such as `a.example`, `a.example:8080` or `[::1]:3128`.
 
-    `host` is the target's host as text: a name with A-labels or U-labels, an IPv4 address, an IPv6 address with
-    or without brackets. The port is left out where it is the scheme's own, so that `http` and `https` on their
-    default ports are one host. How an IPv4 address is spelled (`127.1`, `0x7f.1`) is not looked at: whether it
-    is one at all is up to the resolver.
+    `host` is the target's host as text: a name with A-labels or U-labels, an IPv4 address, an IPv6 address
+    with or without brackets. The port is left out where it is the scheme's own, so that `http` and `https`
+    on their default ports are one host. How an IPv4 address is spelled (`127.1`, `0x7f.1`) is not looked
+    at: whether it is one at all is up to the resolver.
     """
     name = host.lower()
     if _PLAIN_NAME.fullmatch(name) is None:
@@ -68,9 +68,9 @@ def _a_labels(name: str) -> str:
     """The name as it is looked up; itself, where it cannot be.
 
     IDNA 2003, as in the standard library, and not the 2008 of today's browsers (which send A-labels anyway).
-    mitmproxy decodes the A-labels of a request target by IDNA 2003 and accepts only those that survive the way
-    there and back, and `getaddrinfo` encodes by it. So this gives back the very labels that the client sent, and
-    the key names the host that is dialled.
+    mitmproxy decodes the A-labels of a request target by IDNA 2003 and accepts only those that survive the
+    way there and back, and `getaddrinfo` encodes by it. So this gives back the very labels that the client
+    sent, and the key names the host that is dialled.
     """
     if name.isascii():
         return name
