@@ -1,0 +1,294 @@
+"""What Prometheus scrapes: counts of the engine's events, and gauges read from its snapshot at the scrape.
+
+Counting happens for every request and must cost next to nothing; whatever can be put off is done at the
+scrape. That is why the counts are plain numbers here and become prometheus-client's families only in
+`collect`: its own Counter and Histogram take a lock for each value and walk the buckets one by one, which
+costs four times as much. HTTP does not belong here (`admin.py`), nor does any decision: nothing reads these
+numbers back.
+"""
+
+import platform
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import assert_never
+
+from mitmproxy.version import VERSION as MITMPROXY_VERSION
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from proxy_addon import __version__
+from proxy_addon.model import (
+    AttemptEnded,
+    ErrorName,
+    Event,
+    HostPaused,
+    HostView,
+    Outcome,
+    RequestEnded,
+    RetryAfterCapped,
+    Snapshot,
+    StoreFailed,
+    StoreRecovered,
+)
+
+BUCKETS_S = (
+    # A healthy page: the usual 1-2.5-5 steps of Prometheus. Below 5 ms there is only a loopback origin.
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+    # From here on the edges are the default ladder and time-outs, so that "came in time" can be read off
+    # exactly: rungs 2, 5, 15, 30, 60; connect_timeout 10; attempt_timeout 30; a person at a spinner 45;
+    # pause 120; retry_after_cap 300; window 600. What ran into its limit lies just above that edge.
+    *(2.0, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0),
+)
+"""Upper edges of the histograms' buckets, inclusive. One set for all three, so that they can be compared."""
+
+MAX_HOSTS = 100
+"""How many hosts get series of their own. A crawl meets any number, and each series costs Prometheus."""
+
+OTHER = "other"
+"""The label value under which the hosts beyond `MAX_HOSTS` are put together."""
+
+_BUCKET_LABELS = (*map(floatToGoString, BUCKETS_S), "+Inf")
+
+_STALLS = (
+    ErrorName.HTTP_RESPONSE_TIMEOUT,
+    ErrorName.CONNECTION_TIMEOUT,
+    ErrorName.HTTP_STATUS_5XX,
+    ErrorName.RATE_LIMITED,
+    ErrorName.CONNECTION_TERMINATED,
+    ErrorName.HTTP_RESPONSE_INCOMPLETE,
+    ErrorName.DNS_TIMEOUT,
+    ErrorName.HTTP_REQUEST_TIMEOUT,
+    ErrorName.IN_PROGRESS,
+    # Only where the setting `stalls` adds them:
+    ErrorName.CONNECTION_REFUSED,
+    ErrorName.HTTP_STATUS,
+)
+_FAILURES = (
+    ErrorName.CONNECTION_REFUSED,
+    ErrorName.DNS_ERROR,
+    ErrorName.TLS_CERTIFICATE_ERROR,
+    ErrorName.TLS_ALERT_RECEIVED,
+    ErrorName.TLS_PROTOCOL_ERROR,
+    ErrorName.HTTP_PROTOCOL_ERROR,
+    ErrorName.PROXY_INTERNAL_RESPONSE,
+    ErrorName.PROXY_LOOP_DETECTED,
+    ErrorName.DESTINATION_IP_PROHIBITED,
+    # Only where the setting `stalls` leaves them out:
+    ErrorName.HTTP_RESPONSE_TIMEOUT,
+    ErrorName.CONNECTION_TIMEOUT,
+    ErrorName.CONNECTION_TERMINATED,
+    ErrorName.HTTP_RESPONSE_INCOMPLETE,
+    ErrorName.DNS_TIMEOUT,
+)
+_ATTEMPTS: tuple[tuple[Outcome, ErrorName | None], ...] = (
+    (Outcome.SERVED, None),
+    *((Outcome.STALL, error) for error in _STALLS),
+    *((Outcome.FAILURE, error) for error in _FAILURES),
+    (Outcome.ABANDONED, None),
+)
+"""What can become of an attempt.
+
+These series exist from the start: a rate over a series that appears with its first event misses that event. A
+pair that is not listed is counted all the same.
+"""
+
+
+class _Histogram:
+    """Counts of durations by bucket."""
+
+    __slots__ = ("_counts", "_sum_s")
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(_BUCKET_LABELS)
+        self._sum_s = 0.0
+
+    def observe(self, duration_s: float) -> None:
+        # A duration between two Unix times is negative when the machine's clock was set back meanwhile, and
+        # Prometheus takes a sum that falls for a restart.
+        if duration_s < 0.0:
+            duration_s = 0.0
+        self._counts[bisect_left(BUCKETS_S, duration_s)] += 1
+        self._sum_s += duration_s
+
+    def family(self, name: str, documentation: str) -> HistogramMetricFamily:
+        buckets = [
+            (label, float(count))
+            for label, count in zip(_BUCKET_LABELS, accumulate(self._counts), strict=True)
+        ]
+        return HistogramMetricFamily(name, documentation, buckets, self._sum_s, unit="seconds")
+
+
+class Metrics(Collector):
+    """Listens to the engine and answers a scrape. All of it on the event loop's thread."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot], *, rungs: int) -> None:
+        """`snapshot` is asked at each scrape. `rungs` is the length of the ladder."""
+        self._snapshot = snapshot
+        self._rungs = rungs
+        self._requests: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
+        self._attempts: dict[tuple[Outcome, ErrorName | None], int] = dict.fromkeys(_ATTEMPTS, 0)
+        self._request_duration = _Histogram()
+        self._wait = _Histogram()
+        self._attempt_duration = _Histogram()
+        self._retry_after_capped = 0
+        self._store_errors = 0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def observe(self, event: Event) -> None:
+        """Count an event. Never raises and never waits."""
+        match event:
+            case AttemptEnded():
+                pair = event.outcome, event.error
+                self._attempts[pair] = self._attempts.get(pair, 0) + 1
+                self._attempt_duration.observe(event.duration_s)
+            case RequestEnded():
+                self._requests[event.outcome] += 1
+                self._request_duration.observe(event.duration_s)
+                self._wait.observe(event.waited_s)
+            case RetryAfterCapped():
+                self._retry_after_capped += 1
+            case StoreFailed():
+                self._store_errors += 1
+            case HostPaused() | StoreRecovered():
+                pass  # the gauges tell, from the snapshot
+            case _:
+                assert_never(event)
+
+    def expose(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition and its media type, in the format that `accept`, the field of the request, prefers.
+
+        What the snapshot raises is passed on.
+        """
+        try:
+            encode, media_type = choose_encoder(accept)
+        except TypeError:  # of prometheus-client, which compares the "x" of "version=1.x" with a number
+            encode, media_type = choose_encoder("")
+        return encode(self._registry), media_type
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as they are now. Called by the registry."""
+        yield from self._counted()
+        yield from _gauges(self._snapshot(), self._rungs)
+        yield InfoMetricFamily(
+            "paceproxy_build",
+            "What is running: 1, with the versions as labels.",
+            {"version": __version__, "python": platform.python_version(), "mitmproxy": MITMPROXY_VERSION},
+        )
+
+    def _counted(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "paceproxy_requests",
+            "Requests by their final answer: one for each request, however many attempts it took.",
+            labels=["outcome"],
+        )
+        for outcome, count in self._requests.items():
+            requests.add_metric([outcome], count)
+        yield requests
+
+        attempts = CounterMetricFamily(
+            "paceproxy_attempts",
+            "Attempts: each sending of a request to the origin. The error is empty where there was none.",
+            labels=["outcome", "error"],
+        )
+        for (outcome, error), count in self._attempts.items():
+            attempts.add_metric([outcome, error or ""], count)
+        yield attempts
+
+        yield self._request_duration.family(
+            "paceproxy_request_duration_seconds",
+            "From acceptance of a request to the end of its answer, waits and retries included, in seconds.",
+        )
+        yield self._wait.family(
+            "paceproxy_wait_seconds",
+            "How long a request was held before its attempts, all together, in seconds. 0 for most.",
+        )
+        yield self._attempt_duration.family(
+            "paceproxy_attempt_duration_seconds",
+            "From the grant of an attempt to the response's head, or to the error, in seconds.",
+        )
+        yield CounterMetricFamily(
+            "paceproxy_retry_after_capped",
+            "Replies that asked for a longer wait than retry_after_cap.",
+            value=self._retry_after_capped,
+        )
+        yield CounterMetricFamily(
+            "paceproxy_store_errors",
+            "Errors of the store that keeps the hosts' rows.",
+            value=self._store_errors,
+        )
+
+
+def _gauges(now: Snapshot, rungs: int) -> Iterator[Metric]:
+    yield GaugeMetricFamily("paceproxy_waiting_requests", "Requests held now, over all hosts.", now.waiting)
+    yield GaugeMetricFamily(
+        "paceproxy_attempts_in_flight", "Attempts on their way now, over all hosts.", now.in_flight
+    )
+
+    # A rung above the top: another process writes to the same store with a longer ladder.
+    by_rung = dict.fromkeys(range(rungs), 0)
+    for view in now.hosts:
+        by_rung[view.state.rung] = by_rung.get(view.state.rung, 0) + 1
+    hosts = GaugeMetricFamily(
+        "paceproxy_hosts",
+        "Hosts by rung. On rung 0 only those that have waiters, a floor, a block or a pause: "
+        "a host that is well has no row and is not counted.",
+        labels=["rung"],
+    )
+    for rung, count in sorted(by_rung.items()):
+        hosts.add_metric([str(rung)], count)
+    yield hosts
+
+    yield GaugeMetricFamily(
+        "paceproxy_hosts_paused",
+        "Hosts to which nothing is sent for a while, because they failed too often in a row.",
+        sum(view.state.paused_until > now.at for view in now.hosts),
+    )
+    yield from _by_host(now.hosts)
+    yield GaugeMetricFamily(
+        "paceproxy_store_up", "1 while the store works, 0 while it does not.", now.store_up
+    )
+
+
+def _by_host(hosts: tuple[HostView, ...]) -> Iterator[Metric]:
+    """The series of single hosts: those off the bottom rung, the worst first.
+
+    Worse is the higher rung, then more waiters, then the name, which only makes the choice the same at each
+    scrape. The rest go under `OTHER`: their waiters as a sum, their rungs as the highest, since a sum of
+    rungs is no rung and would raise every alert on one. A host whose own name is `OTHER` always belongs to
+    the rest: the same labels twice would make Prometheus refuse the whole scrape.
+    """
+    rung = GaugeMetricFamily(
+        "paceproxy_host_rung",
+        "The rung of a host off the bottom rung. "
+        f"host={OTHER!r}: the highest among those beyond the worst {MAX_HOSTS}.",
+        labels=["host"],
+    )
+    waiting = GaugeMetricFamily(
+        "paceproxy_host_waiting",
+        "Requests held now for a host off the bottom rung. "
+        f"host={OTHER!r}: the sum over those beyond the worst {MAX_HOSTS}.",
+        labels=["host"],
+    )
+    climbed = [view for view in hosts if view.state.rung > 0]
+    climbed.sort(key=lambda view: (view.host == OTHER, -view.state.rung, -view.waiting, view.host))
+    named = [view for view in climbed[:MAX_HOSTS] if view.host != OTHER]
+    rest = climbed[len(named) :]
+    for view in named:
+        rung.add_metric([view.host], view.state.rung)
+        waiting.add_metric([view.host], view.waiting)
+    if rest:
+        rung.add_metric([OTHER], max(view.state.rung for view in rest))
+        waiting.add_metric([OTHER], sum(view.waiting for view in rest))
+    yield rung
+    yield waiting
