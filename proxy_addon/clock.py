@@ -42,3 +42,13 @@ class SystemClock:
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         loop = asyncio.get_running_loop()
         return loop.call_at(loop.time() + (when - time.monotonic()), callback)
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Wait for `seconds` of that clock."""
+    over = asyncio.Event()
+    timer = clock.call_at(clock.monotonic() + seconds, over.set)
+    try:
+        await over.wait()
+    finally:
+        timer.cancel()

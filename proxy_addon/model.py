@@ -191,6 +191,4 @@ class StoreRecovered:
     down_s: float
 
 
-type Event = (
-    AttemptEnded | RequestEnded | RetryAfterCapped | HostPaused | StoreFailed | StoreRecovered
-)
+type Event = AttemptEnded | RequestEnded | RetryAfterCapped | HostPaused | StoreFailed | StoreRecovered

@@ -1,0 +1,359 @@
+"""The task of a host: it writes what happened to the row, lets waiters go, and claims slots for the head of the line.
+
+One task per host, alive only while something happened or somebody waits; one timer for the whole line. Its rule:
+look, decide, do one thing, look again, since any await may have changed everything. What it decides by is in
+`ladder.py` (slots, claims) and `line.py` (whose turn).
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+from proxy_addon import ladder, retry
+from proxy_addon.clock import Clock
+from proxy_addon.host_local import Happened, Host
+from proxy_addon.line import Waiter
+from proxy_addon.model import Event, HostPaused, HostState
+from proxy_addon.request import Grant, Refusal, Refused, Request
+from proxy_addon.rows import Rows
+from proxy_addon.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 16
+"""How many waiters are let go in one turn of the event loop: each costs about 1 ms, and a turn shall stay short."""
+SHORTEST_SLEEP_S = 1e-6
+"""Below this two Unix times are not told apart by a float, and a timer would not move."""
+
+
+class Dispatch:
+    """Grants and refusals for all hosts, and the counts of who waits and what is in flight."""
+
+    def __init__(self, settings: Settings, rows: Rows, clock: Clock, emit: Callable[[Event], None]) -> None:
+        self._settings = settings
+        self._rows = rows
+        self._clock = clock
+        self._emit = emit
+        self.waiting = 0
+        self.in_flight = 0
+        self.drains_at: float | None = None
+        """When everybody who still waits is refused (monotonic); None: not draining."""
+
+    # --- called by the engine ----------------------------------------------------------------------------------
+
+    def wake(self, host: Host) -> None:
+        """Have the host's task look again."""
+        if host.task is not None:
+            host.wake.set()
+        elif host.happened or len(host.line):
+            # Not asyncio.create_task: under mitmproxy's eager task factory that would run it inside this call.
+            host.task = asyncio.Task(self._run(host), loop=asyncio.get_running_loop())
+
+    def happen(self, host: Host, happened: Happened) -> None:
+        """Have it written to the host's row, after all that happened before."""
+        host.happened.append(happened)
+        self.wake(host)
+
+    def enter(self, host: Host, request: Request) -> "asyncio.Future[Grant | Refusal]":
+        """Take a place in the line; the future says what it came to."""
+        now = self._clock.monotonic()
+        request.waiter = Waiter(request, request.window_s, request.closes)
+        request.answered = asyncio.get_running_loop().create_future()
+        host.line.enter(request.waiter, now=now, not_before=request.not_before)
+        self.waiting += 1
+        self.wake(host)
+        return request.answered
+
+    def leave(self, host: Host, request: Request) -> None:
+        """Give up the place in the line, if there is one."""
+        if request.waiter is not None:
+            host.line.leave(request.waiter)
+            request.waiter = None
+            self.waiting -= 1
+            self.wake(host)
+
+    def grant(
+        self,
+        host: Host,
+        request: Request,
+        *,
+        rung: int,
+        wrote: float | None = None,
+        late: bool = False,
+        batch: bool = False,
+    ) -> Grant:
+        """Grant an attempt now. With a place in line that is given up, and its future answered."""
+        now = self._clock.monotonic()
+        limit_s, overdue_s = self.limits(request)
+        grant = Grant(now, rung, limit_s, overdue_s, wrote=wrote, late=late)
+        request.grant = grant
+        request.attempts += 1
+        host.in_flight += 1
+        host.connecting += 1
+        self.in_flight += 1
+        if late:
+            host.late = now
+        if batch:
+            host.batch_out.add(grant)
+        self.leave(host, request)
+        if request.answered is not None and not request.answered.done():
+            request.answered.set_result(grant)
+        return grant
+
+    def end(self, host: Host, request: Request, grant: Grant) -> None:
+        """The attempt is over: it no longer counts as in flight."""
+        request.grant = None
+        host.in_flight -= 1
+        self.in_flight -= 1
+        if grant.sent is None:
+            host.connecting -= 1
+        host.end_batch(grant)
+        self.wake(host)
+
+    def pass_on(self, host: Host, grant: Grant) -> bool:
+        """Give a grant that was not used to the next in line. False: nobody is there, or it cannot be passed on."""
+        if grant.wrote is None or grant.late or grant.sent is not None:
+            return False
+        host.line.wake_rested(now=self._clock.monotonic())
+        head = host.line.head()
+        if head is None:
+            return False
+        self.grant(host, head.item, rung=grant.rung, wrote=grant.wrote)
+        return True
+
+    def refuse(self, host: Host, request: Request, reason: Refused, retry_after_s: float) -> None:
+        """Answer a held request with "no attempt"."""
+        self.leave(host, request)
+        if request.answered is not None and not request.answered.done():
+            request.answered.set_result(Refusal(reason, retry_after_s))
+
+    def limits(self, request: Request) -> tuple[float, float | None]:
+        """How long the next attempt may wait for its head, and when its stall is recorded before that (section 4)."""
+        least_s = self._settings.attempt_timeout
+        left_s = request.closes - self._clock.monotonic()
+        if retry.may_send_again(request.method, keyed=request.keyed, held=request.held, error=None):
+            return max(least_s, min(request.next_limit_s or least_s, left_s)), None
+        limit_s = max(least_s, left_s)
+        return limit_s, least_s if limit_s > least_s else None
+
+    def row(self, host: Host) -> HostState | None:
+        """The host's row as it counts now."""
+        return ladder.read(
+            self._rows.get(host.name),
+            now=self._clock.now(),
+            settings=self._settings,
+            pace_factor=self._rows.pace_factor,
+        )
+
+    # --- the task ----------------------------------------------------------------------------------------------
+
+    async def _run(self, host: Host) -> None:
+        try:
+            while host.happened or len(host.line):
+                host.wake.clear()
+                while host.happened:
+                    await self._write(host, host.happened.popleft())
+                wakes_at = await self._turn(host)
+                if wakes_at is not None and len(host.line) and not host.happened:
+                    await self._sleep(host, wakes_at)
+        except Exception as error:
+            logger.exception("The pacing of %s has crashed; its waiters are answered with an error.", host.name)
+            host.happened.clear()
+            while (waiter := host.line.closed(now=math.inf)) is not None:
+                answered = waiter.item.answered
+                self.leave(host, waiter.item)
+                if answered is not None and not answered.done():
+                    answered.set_exception(RuntimeError(f"the pacing of {host.name} has crashed: {error!r}"))
+        finally:
+            host.task = None
+            host.paced = host.releasing = False
+
+    async def _sleep(self, host: Host, until: float) -> None:
+        timer = None
+        if until < math.inf:
+            timer = self._clock.call_at(until, host.wake.set)
+        try:
+            await host.wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _write(self, host: Host, happened: Happened) -> None:
+        """Apply one change to the row, against all who write to it."""
+        change, before = happened.change, None
+        if isinstance(change, ladder.GivenBack) and happened.grant is not None:
+            change = ladder.GivenBack(change.at, change.sent_at, wrote=happened.grant.wrote)
+
+        def decide(stored: HostState | None, now: float) -> HostState | None:
+            nonlocal before
+            before = self._read(stored, now)
+            return ladder.step(before, change, settings=self._settings, pace_factor=self._rows.pace_factor)
+
+        host.writing = True
+        try:
+            written = await self._rows.change(host.name, decide)
+        finally:
+            host.writing = False
+        row, old = written.row, before or ladder.HEALTHY
+        if row is None:
+            return
+        if isinstance(change, ladder.Sent) and happened.grant is not None and row.next_slot_at != old.next_slot_at:
+            happened.grant.wrote = row.next_slot_at
+        if isinstance(change, ladder.Stalled) and row.paused_until > old.paused_until:
+            self._paused(host, row, happened.request)
+
+    def _paused(self, host: Host, row: HostState, request: Request | None) -> None:
+        if request is not None:
+            request.began_pause_until = row.paused_until
+        error = host.last_stall.error if host.last_stall else None
+        logger.warning(
+            "%s is left alone for %.0f s: it has stalled %d times in a row, last with %s.",
+            host.name,
+            row.paused_until - self._clock.now(),
+            row.stalls_in_a_row,
+            error,
+        )
+        if error is not None:
+            self._emit(HostPaused(host.name, row.paused_until, row.stalls_in_a_row, error))
+
+    async def _turn(self, host: Host) -> float | None:
+        """Do the next thing there is to do. Returns when to look again (monotonic), None for at once."""
+        now, line = self._clock.monotonic(), host.line
+        stored = self._rows.get(host.name)
+        if self.row(host) is not stored:
+            await self._rows.change(host.name, self._read)
+            return None
+        line.wake_rested(now=now)
+        if await self._let_go(host, stored, now):
+            return None
+        moments = (line.closes_at(), line.rests_until(), self.drains_at)
+        wakes_at = min((moment for moment in moments if moment is not None), default=math.inf)
+        head = line.head()
+        if head is None:
+            return wakes_at
+        if stored is None:
+            return None if await self._release(host) else wakes_at
+        host.paced, host.releasing = True, False
+        if host.connecting:
+            return wakes_at
+        free = self._free_at(host, stored)
+        if free > now:
+            return min(wakes_at, max(free, now + SHORTEST_SLEEP_S))
+        await self._claim(host, head)
+        return None
+
+    def _free_at(self, host: Host, row: HostState) -> float:
+        """When the slot is free (monotonic): by the row, and by what this process has sent, whatever clocks say."""
+        now, at = self._clock.monotonic(), self._clock.now()
+        free = now + ladder.slot_at(row) - at
+        if host.sent is not None:
+            free = max(free, host.sent + ladder.pace_s(row, self._settings))
+        return free
+
+    async def _let_go(self, host: Host, row: HostState | None, now: float) -> bool:
+        """Refuse those who cannot get a slot any more, or send them late. True: look again."""
+        at, line = self._clock.now(), host.line
+        held_s = ladder.held_until(row) - at if row is not None else 0.0
+        worth_s = max(ladder.slot_at(row) - at, held_s) if row is not None else 1.0
+        let_go = 0
+        while let_go < AT_ONCE:
+            if self.drains_at is not None and now >= self.drains_at and (waiter := line.closed(now=math.inf)):
+                self.refuse(host, waiter.item, Refused.DRAINING, worth_s)
+            elif waiter := line.closed(now=now):
+                await self._close_window(host, row, waiter, worth_s)
+            elif held_s > 0 and (waiter := line.closed(now=math.nextafter(now + held_s, -math.inf))):
+                self.refuse(host, waiter.item, Refused.CANNOT_COME_IN_TIME, worth_s)
+            else:
+                break
+            let_go += 1
+        if let_go:
+            await asyncio.sleep(0)
+        return let_go > 0
+
+    async def _close_window(self, host: Host, row: HostState | None, waiter: Waiter[Request], worth_s: float) -> None:
+        """The end of a window without an answer (section 6): a late attempt, or none."""
+        request = waiter.item
+        if request.window_s == 0 and host.line.in_line == 1 and not host.connecting and not waiter.resting:
+            if row is None:
+                self.grant(host, request, rung=0)
+            elif self._free_at(host, row) <= self._clock.monotonic():
+                await self._claim(host, waiter)
+        elif self._may_go_late(host, row, request):
+            self.grant(host, request, rung=row.rung if row else 0, late=True)
+        if request.waiter is waiter:
+            self.refuse(host, request, Refused.WINDOW_CLOSED, worth_s)
+
+    def _may_go_late(self, host: Host, row: HostState | None, request: Request) -> bool:
+        """Cases in which it may not: it had an attempt; a window of 0; draining; another late one; something sent
+        lately, or about to be; a block, a pause or a probe."""
+        now, steps = self._clock.monotonic(), self._settings.ladder
+        if request.attempts or request.window_s == 0 or self.drains_at is not None or host.connecting:
+            return False
+        if host.late is not None and now - host.late < steps[-1]:
+            return False
+        if host.sent is not None and now - host.sent < steps[1]:
+            return False
+        return row is None or (row.blocked_until <= self._clock.now() and row.paused_until == 0)
+
+    async def _release(self, host: Host) -> bool:
+        """Let waiters go whose host has no row (any more). False: nobody may go yet.
+
+        1. the row went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes.
+        2. else the host was well when they came: at once.
+        """
+        line = host.line
+        if host.paced:
+            host.paced, host.releasing = False, True
+            host.begin_batches()
+        if host.releasing and host.batch_left == 0:
+            if host.batch_out:
+                return False
+            host.batch_left = min(host.batch, line.in_line)
+        for _ in range(AT_ONCE):
+            head = line.head()
+            if head is None or (host.releasing and host.batch_left == 0):
+                break
+            if host.releasing:
+                host.batch_left -= 1
+            self.grant(host, head.item, rung=0, batch=host.releasing)
+        host.releasing = host.releasing and line.in_line > 0
+        await asyncio.sleep(0)
+        return True
+
+    async def _claim(self, host: Host, waiter: Waiter[Request]) -> None:
+        """Take the slot for the head of the line, if it is free and nobody else gets it."""
+        limit_s, _ = self.limits(waiter.item)
+        claimed: HostState | None = None
+
+        def decide(stored: HostState | None, now: float) -> HostState | None:
+            nonlocal claimed
+            claimed, row = None, self._read(stored, now)
+            if row is not None:
+                claimed = ladder.claim(
+                    row,
+                    now=now,
+                    limit_s=limit_s,
+                    settings=self._settings,
+                    pace_factor=self._rows.pace_factor,
+                )
+            return claimed or row
+
+        host.writing = True
+        try:
+            written = await self._rows.change(host.name, decide, once=True)
+        finally:
+            host.writing = False
+        if claimed is None or not written.won:
+            return
+        wrote, rung = claimed.next_slot_at, claimed.rung
+        if waiter.gone and (head := host.line.head()):
+            waiter = head
+        if waiter.gone:
+            back = ladder.GivenBack(self._clock.now(), None, wrote)
+            self.happen(host, Happened(back))
+        else:
+            self.grant(host, waiter.item, rung=rung, wrote=wrote)
+
+    def _read(self, stored: HostState | None, now: float) -> HostState | None:
+        return ladder.read(stored, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)

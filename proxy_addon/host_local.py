@@ -1,0 +1,142 @@
+"""What this process remembers of one host beside its row: the line, what is in flight, what is known of its pages.
+
+Bookkeeping with a few questions about it; no I/O, no arithmetic on the ladder. Written by `engine.py` and
+`dispatch.py` only.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from proxy_addon.ladder import Change
+from proxy_addon.line import Line
+from proxy_addon.model import LastStall
+from proxy_addon.request import Grant, Request
+
+STALLED_REQUESTS_KNOWN = 4
+"""Evidence (b) asks whether at most three requests have stalled since the last page: a fourth settles it."""
+HOSTS_REMEMBERED = 10_000
+"""Idle hosts whose evidence is kept; beyond that the longest untouched go. About 1 KB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Something that is not in the row yet, with those who want to know what it leads to."""
+
+    change: Change
+    request: Request | None = None
+    grant: Grant | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """One host. Monotonic seconds, None for "never"."""
+
+    name: str
+    line: Line[Request] = field(default_factory=Line)
+    happened: deque[Happened] = field(default_factory=deque)
+    writing: bool = False
+    """One of them is being written."""
+    task: "asyncio.Task[None] | None" = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    in_flight: int = 0
+    connecting: int = 0
+    """Attempts granted and not yet sent."""
+    paced: bool = False
+    """The host had a row when its task last looked."""
+    releasing: bool = False
+    """The row went while there were waiters: they leave in batches that double."""
+    batch: int = 1
+    """The size of the batch that is leaving."""
+    batch_left: int = 0
+    """How many of it have not left yet."""
+    batch_out: set[Grant] = field(default_factory=set)
+    """Those of it that have no outcome yet."""
+
+    sent: float | None = None
+    """The last attempt sent in its slot (not a late one)."""
+    late: float | None = None
+    """The last late attempt granted."""
+    served: float | None = None
+    """The last page."""
+    served_sent: float | None = None
+    """Of the attempts that were served, when the one sent last was sent."""
+    stalled_since: set[int] = field(default_factory=set)
+    """Which requests have stalled since the last page, at most `STALLED_REQUESTS_KNOWN`, by number."""
+    last_stall: LastStall | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the row as the mirror shows it is all there is: nobody in line, nothing about to be written."""
+        return not self.happened and not self.writing and self.line.in_line == 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing here concerns a request that is alive."""
+        return self.task is None and self.in_flight == 0 and not self.happened and len(self.line) == 0
+
+    def note_served(self, *, at: float, sent: float) -> None:
+        self.served = at
+        self.served_sent = sent if self.served_sent is None else max(sent, self.served_sent)
+        self.stalled_since.clear()
+
+    def note_stalled(self, request: Request) -> None:
+        if len(self.stalled_since) < STALLED_REQUESTS_KNOWN:
+            self.stalled_since.add(request.number)
+
+    def page_at_fault(self, request: Request, status: int | None) -> bool:
+        """Whether there is evidence that `request` keeps failing though the host is well (section 4).
+
+        (a) an attempt sent after this request's first stall was served; or
+        (b) for a status 500: the host has served, and since then at most three requests have stalled.
+        """
+        if request.first_stall is None:
+            return False
+        if self.served_sent is not None and self.served_sent > request.first_stall:
+            return True
+        return status == 500 and self.served is not None and len(self.stalled_since) < STALLED_REQUESTS_KNOWN
+
+    def end_batch(self, grant: Grant) -> None:
+        """An attempt of the batch that is leaving has its outcome; the last one doubles the next batch."""
+        if grant in self.batch_out:
+            self.batch_out.discard(grant)
+            if not self.batch_out and self.batch_left == 0:
+                self.batch *= 2
+
+    def begin_batches(self) -> None:
+        self.batch, self.batch_left = 1, 0
+        self.batch_out.clear()
+
+
+class Hosts:
+    """Every host met, the idle ones up to `HOSTS_REMEMBERED`."""
+
+    def __init__(self) -> None:
+        self._hosts: OrderedDict[str, Host] = OrderedDict()
+
+    def __getitem__(self, name: str) -> Host:
+        """The host; made when it is met for the first time."""
+        host = self._hosts.get(name)
+        if host is None:
+            self._forget_some()
+            host = self._hosts[name] = Host(name)
+        else:
+            self._hosts.move_to_end(name)
+        return host
+
+    def get(self, name: str) -> Host | None:
+        return self._hosts.get(name)
+
+    def all(self) -> list[Host]:
+        return list(self._hosts.values())
+
+    def _forget_some(self) -> None:
+        for _ in range(2):
+            if len(self._hosts) < HOSTS_REMEMBERED:
+                return
+            name, host = next(iter(self._hosts.items()))
+            if host.idle:
+                del self._hosts[name]
+            else:
+                self._hosts.move_to_end(name)

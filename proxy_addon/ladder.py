@@ -1,0 +1,250 @@
+"""The transition table of a host: what a claim, a sending and an outcome make of its row.
+
+Pure arithmetic on values: no I/O, no clock, no randomness; times are handed in as Unix seconds. A row of None is a
+healthy host. What is not here: whose turn it is (`line.py`), who wins a race (`store/`), what a reply means
+(`retry.py`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from proxy_addon.model import HostState
+from proxy_addon.settings import Settings
+
+HEALTHY = HostState()
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An attempt began to be sent."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An attempt brought a page."""
+
+    at: float
+    sent_at: float
+    quota_s: float | None = None
+    """The reply said that the quota is used up for so many seconds."""
+    began_pause_until: float | None = None
+    """The same attempt was recorded as a stall before, and that stall began the pause which ends then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """An attempt stalled."""
+
+    at: float
+    sent_at: float
+    climbs: bool = True
+    """False: a stall that does not climb, or a page's own fault."""
+    counts: bool = True
+    """Whether it may count towards the pause."""
+    retry_after_s: float | None = None
+    """What the origin asked for, uncapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """An attempt failed or was abandoned: its slot is given back."""
+
+    at: float
+    sent_at: float | None
+    """None: nothing was sent."""
+    wrote: float | None
+    """The `next_slot_at` that the grant wrote, None where it wrote none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Nobody waits for the host: what no longer says anything may go."""
+
+    at: float
+
+
+type Change = Sent | Served | Stalled | GivenBack | Checked
+
+
+def pace_s(state: HostState, settings: Settings) -> float:
+    """Seconds between two attempts to a host in this state."""
+    return max(settings.ladder[min(state.rung, len(settings.ladder) - 1)], state.floor_s)
+
+
+def slot_at(state: HostState) -> float:
+    """When the host may be sent its next attempt; its slot is free from then on."""
+    return max(state.next_slot_at, state.blocked_until, state.paused_until)
+
+
+def held_until(state: HostState) -> float:
+    """Until when nothing at all is sent to the host, whoever asks: its block or its pause, whichever is longer."""
+    return max(state.blocked_until, state.paused_until)
+
+
+def probing(state: HostState, *, now: float) -> bool:
+    """Whether a pause is over and no probe has been served yet."""
+    return 0 < state.paused_until <= now
+
+
+def read(state: HostState | None, *, now: float, settings: Settings, pace_factor: float = 1.0) -> HostState | None:
+    """A row as it counts at `now`: what a clock set back has made impossible is clamped, what is old is forgiven.
+
+    Returns the very same object where neither applies; else what it returns must be written, since a clamp that is
+    not written moves along with `now` for ever. A block that has ended on rung 0 is left to the caller: with somebody
+    waiting it still matters (`claim`), else `spent` says that the row can go.
+    """
+    if state is None:
+        return None
+    state = _clamped(state, now=now, settings=settings, pace_factor=pace_factor)
+    trouble_at = max(state.stalled_at, state.blocked_until, state.paused_until)
+    if settings.forgive_after and trouble_at + settings.forgive_after <= now and (state.rung or state.pauses):
+        state = replace(HEALTHY, floor_s=state.floor_s, next_slot_at=state.next_slot_at, version=state.version)
+        return state if state.floor_s > 0 else None
+    return state
+
+
+def spent(state: HostState, *, now: float) -> bool:
+    """Whether nothing keeps the row: it may be deleted, when nobody waits for the host."""
+    return state.rung == 0 and state.floor_s == 0 and held_until(state) <= now
+
+
+def claim(
+    state: HostState, *, now: float, limit_s: float, settings: Settings, pace_factor: float = 1.0
+) -> HostState | None:
+    """The row after one attempt has taken the slot; None where the slot is not free.
+
+    1. not free: None.
+    2. the host is probing: nothing else is sent until the probe has had its time (`connect_timeout` + `limit_s`).
+    3. a block has ended on rung 0: the host is taken back carefully, from rung 1.
+    4. else the next slot is one pace away.
+
+    `limit_s`: how long the attempt may wait for its response head. `pace_factor`: see `Rows.pace_factor`.
+    """
+    if slot_at(state) > now:
+        return None
+    if probing(state, now=now):
+        busy_s = max(pace_s(state, settings) * pace_factor, settings.connect_timeout + limit_s)
+        return replace(state, next_slot_at=now + busy_s)
+    if state.rung == 0 and state.blocked_until > 0:
+        state = replace(state, rung=1, stalled_at=max(state.stalled_at, state.blocked_until), blocked_until=0.0)
+    return replace(state, next_slot_at=now + pace_s(state, settings) * pace_factor)
+
+
+def step(state: HostState | None, change: Change, *, settings: Settings, pace_factor: float = 1.0) -> HostState | None:
+    """The row after `change`, None where none is left. Never raises; `state` is as `read` returned it."""
+    match change:
+        case Sent():
+            if state is None:
+                return None
+            slot = change.at + pace_s(state, settings) * pace_factor
+            return replace(state, next_slot_at=max(state.next_slot_at, slot))
+        case Served():
+            return _served(state, change, settings)
+        case Stalled():
+            return _stalled(state or HEALTHY, change, settings, pace_factor)
+        case GivenBack():
+            return _given_back(state, change, settings, pace_factor)
+        case Checked():
+            return None if state is None else _kept(state, now=change.at)
+        case _:
+            assert_never(change)
+
+
+def _served(state: HostState | None, change: Served, settings: Settings) -> HostState | None:
+    """Cases, in order:
+
+    1. sent before a pause that somebody else's stall began: it says nothing about the host now.
+    2. it ends the pause that its own earlier stall began, or it is the probe's page.
+    3. the ordinary step down.
+    """
+    state = state or HEALTHY
+    ends_own_pause = change.began_pause_until is not None and change.began_pause_until == state.paused_until
+    if state.paused_until > change.sent_at and not ends_own_pause:
+        return _kept(state, now=change.at)
+    if ends_own_pause:
+        state = replace(state, paused_until=0.0, pauses=max(0, state.pauses - 1), rung=max(0, state.rung - 1))
+    elif state.paused_until > 0:
+        state = replace(state, paused_until=0.0, rung=len(settings.ladder) - 1)
+    else:
+        state = replace(state, rung=max(0, state.rung - 1))
+    state = replace(
+        state,
+        next_slot_at=min(state.next_slot_at, change.at + pace_s(state, settings)),
+        stalls_in_a_row=0,
+    )
+    if change.quota_s:
+        blocked_until = change.at + min(change.quota_s, settings.retry_after_cap)
+        state = replace(state, blocked_until=max(state.blocked_until, blocked_until))
+    return _kept(state, now=change.at)
+
+
+def _stalled(state: HostState, change: Stalled, settings: Settings, pace_factor: float) -> HostState | None:
+    """Cases, in order:
+
+    1. sent before the pause began: it changes nothing but `stalled_at`.
+    2. the probe stalled: paused again.
+    3. the ordinary climb (or none, for a stall that does not climb), and perhaps the stall that begins a pause.
+    """
+    stalled_at = max(state.stalled_at, change.at)
+    if state.paused_until > change.sent_at:
+        return replace(state, stalled_at=stalled_at)
+    was_probe = state.paused_until > 0
+    counts = change.climbs and change.counts and change.sent_at > state.counted_at
+    rung = min(state.rung + 1, len(settings.ladder) - 1) if change.climbs else state.rung
+    state = replace(
+        state,
+        rung=rung,
+        stalled_at=stalled_at,
+        counted_at=change.at if counts else state.counted_at,
+        stalls_in_a_row=state.stalls_in_a_row + 1 if counts else state.stalls_in_a_row,
+    )
+    slot = change.at + pace_s(state, settings) * pace_factor
+    state = replace(state, next_slot_at=max(state.next_slot_at, slot))
+    if change.retry_after_s:
+        blocked_until = change.at + min(change.retry_after_s, settings.retry_after_cap)
+        state = replace(state, blocked_until=max(state.blocked_until, blocked_until))
+    if was_probe or (counts and 0 < settings.pause_after <= state.stalls_in_a_row):
+        length_s = min(settings.pause * 2.0 ** min(state.pauses, 64), settings.pause_max)
+        state = replace(state, paused_until=change.at + length_s, pauses=state.pauses + 1)
+    return _kept(state, now=change.at)
+
+
+def _given_back(state: HostState | None, change: GivenBack, settings: Settings, pace_factor: float) -> HostState | None:
+    if state is None or change.wrote is None or state.next_slot_at != change.wrote:
+        return state
+    if change.sent_at is None:
+        return replace(state, next_slot_at=min(state.next_slot_at, change.at))
+    slot = change.sent_at + pace_s(state, settings) * pace_factor
+    return replace(state, next_slot_at=min(state.next_slot_at, slot))
+
+
+def _kept(state: HostState, *, now: float) -> HostState | None:
+    """The state, or None where it says no more than that the host is healthy."""
+    return None if spent(state, now=now) else state
+
+
+def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: float) -> HostState:
+    """No time further ahead than its greatest legal value."""
+    longest_s = max(settings.ladder[-1], state.floor_s) * pace_factor
+    if state.paused_until:
+        longest_s = max(longest_s, settings.connect_timeout + max(settings.attempt_timeout, settings.window))
+    latest_slot, latest_block = now + longest_s, now + settings.retry_after_cap
+    latest_pause = now + settings.pause_max
+    if (
+        state.next_slot_at <= latest_slot
+        and state.blocked_until <= latest_block
+        and state.paused_until <= latest_pause
+        and state.stalled_at <= now
+        and state.counted_at <= now
+    ):
+        return state
+    return replace(
+        state,
+        next_slot_at=min(state.next_slot_at, latest_slot),
+        blocked_until=min(state.blocked_until, latest_block),
+        paused_until=min(state.paused_until, latest_pause),
+        stalled_at=min(state.stalled_at, now),
+        counted_at=min(state.counted_at, now),
+    )

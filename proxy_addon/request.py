@@ -1,0 +1,121 @@
+"""One accepted request as the engine sees it, the grant it may hold, and the decisions it can get.
+
+Mutable bookkeeping without behaviour; `engine.py` is its only writer. No mitmproxy here.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy_addon.line import Waiter
+from proxy_addon.model import ErrorName, Outcome, Reply
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """The right to send one attempt now."""
+
+    granted: float
+    """Monotonic seconds."""
+    rung: int
+    limit_s: float
+    """How long to wait for the response head."""
+    overdue_s: float | None
+    """When, within that, its stall is recorded though the attempt goes on; None: never."""
+    wrote: float | None = None
+    """The `next_slot_at` that the claim wrote; None where the host had no row, or for a late attempt."""
+    late: bool = False
+    batch: bool = False
+    """One of a batch that leaves a line whose row is gone."""
+    sent: float | None = None
+    """Monotonic seconds at which its first byte was sent."""
+    sent_at: float | None = None
+    """The same in Unix seconds."""
+
+
+class Refused(StrEnum):
+    """Why a held request gets no (further) attempt."""
+
+    WINDOW_CLOSED = "window_closed"
+    CANNOT_COME_IN_TIME = "cannot_come_in_time"
+    """The host is blocked or paused for longer than the request may wait."""
+    DRAINING = "draining"
+    LEFT = "left"
+    """Its client has gone; nobody is to be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No attempt: the request gets its last reply if it has one, else a 503."""
+
+    reason: Refused
+    retry_after_s: float
+    """When it would be worth asking again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The reply is the request's answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The reply is discarded, and the request goes back to the line."""
+
+    fresh: bool = False
+    """On a connection that carried nothing before."""
+
+
+type Decision = Deliver | Retry
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """From acceptance to the end of the answer. Monotonic seconds, but for the marks that end in `_at`."""
+
+    host: str
+    method: str
+    keyed: bool
+    """It carries an `Idempotency-Key`."""
+    window_s: float
+    accepted: float
+    accepted_at: float
+    number: int
+    """Unlike any other's in this process."""
+    held: bool = True
+    """Its whole body is in memory: it can be sent again."""
+
+    attempts: int = 0
+    stalls: int = 0
+    counted: int = 0
+    """How many of its stalls may have counted towards the pause."""
+    redialled: bool = False
+    first_stall: float | None = None
+    not_before: float = 0.0
+    """It does not re-enter the line before then."""
+    next_limit_s: float = 0.0
+    """The response time-out that its next attempt asks for; 0: the setting."""
+    waited_s: float = 0.0
+
+    waiter: "Waiter[Request] | None" = None
+    """Its place in the line, while it has one."""
+    answered: "asyncio.Future[Grant | Refusal] | None" = None
+    """What its place in the line came to."""
+    grant: Grant | None = None
+    overdue: bool = False
+    """The stall of the attempt in flight is recorded already."""
+    began_pause_until: float | None = None
+    """The pause that this stall began ends then."""
+    last_reply: Reply | None = None
+    outcome: Outcome = Outcome.UNSENT
+    error: ErrorName | None = None
+    rung: int = 0
+    sent_at: float | None = None
+    first_byte_at: float | None = None
+    left: bool = False
+    closed: bool = False
+
+    @property
+    def closes(self) -> float:
+        """When its window closes."""
+        return self.accepted + self.window_s
