@@ -206,7 +206,11 @@ class Origin:
         if behaviour.reads_body:
             await visit.read_body()
             self._note(lambda: None)
-        await behaviour.act(visit)
+        try:
+            await behaviour.act(visit)
+        finally:
+            request.done_at = time.monotonic()
+            self._note(lambda: None)
         return visit.open and visit.persistent
 
     def _choose(self, request: Request) -> Behaviour:

@@ -28,6 +28,8 @@ class Request:
     """Without chunk framing."""
     whole: bool = False
     """The body was read to its end."""
+    done_at: float | None = None
+    """When the origin was done with it: had answered, or had seen the client leave. Times as in `at`."""
 
     @property
     def method(self) -> str:
