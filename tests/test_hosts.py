@@ -23,9 +23,7 @@ from proxy_addon.hosts import host_key
         ("", "shop.example", 443, "shop.example:443"),
     ],
 )
-def test_the_port_is_left_out_where_it_is_the_schemes_own(
-    scheme: str, host: str, port: int, key: str
-) -> None:
+def test_the_port_is_left_out_where_it_is_the_schemes_own(scheme: str, host: str, port: int, key: str) -> None:
     assert host_key(scheme, host, port) == key
 
 
@@ -85,9 +83,7 @@ def test_an_a_label_that_mitmproxy_has_decoded_is_found_again(label: str) -> Non
     assert host_key("http", f"{decoded}.example", 80) == f"{label}.example"
 
 
-@pytest.mark.parametrize(
-    "host", ["::1", "[::1]", "0:0:0:0:0:0:0:1", "[0:0:0:0:0:0:0:1]", "0000::0001", "::0.0.0.1"]
-)
+@pytest.mark.parametrize("host", ["::1", "[::1]", "0:0:0:0:0:0:0:1", "[0:0:0:0:0:0:0:1]", "0000::0001", "::0.0.0.1"])
 def test_all_spellings_of_an_ipv6_address_are_one_host(host: str) -> None:
     assert host_key("http", host, 8000) == "[::1]:8000"
 

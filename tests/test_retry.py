@@ -100,9 +100,7 @@ def test_silence_and_broken_connections_are_stalls(error: ErrorName) -> None:
 
 
 def test_a_lookup_that_failed_for_the_moment_is_a_stall_that_does_not_climb() -> None:
-    assert classify_error(ErrorName.DNS_TIMEOUT) == Classified(
-        Outcome.STALL, ErrorName.DNS_TIMEOUT, climbs=False
-    )
+    assert classify_error(ErrorName.DNS_TIMEOUT) == Classified(Outcome.STALL, ErrorName.DNS_TIMEOUT, climbs=False)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +132,7 @@ def test_the_fault_of_a_parent_proxy_is_a_failure(error: ErrorName) -> None:
 def test_a_refused_connection_is_a_stall_where_the_setting_names_it() -> None:
     stalls = STALLS | {"connection_refused"}
 
-    assert classify_error(ErrorName.CONNECTION_REFUSED, stalls=stalls) == a_stall(
-        ErrorName.CONNECTION_REFUSED
-    )
+    assert classify_error(ErrorName.CONNECTION_REFUSED, stalls=stalls) == a_stall(ErrorName.CONNECTION_REFUSED)
 
 
 @pytest.mark.parametrize("status", [403, 404, 401, 420, 501, 508])
@@ -217,9 +213,7 @@ def test_an_idempotent_method_is_sent_again_after_any_stall(method: str, error: 
         None,
     ],
 )
-def test_any_other_method_is_not_sent_again_once_it_may_have_arrived(
-    method: str, error: ErrorName | None
-) -> None:
+def test_any_other_method_is_not_sent_again_once_it_may_have_arrived(method: str, error: ErrorName | None) -> None:
     assert not retry.may_send_again(method, keyed=False, held=True, error=error)
 
 
@@ -237,9 +231,7 @@ def test_a_key_makes_any_method_fit_to_be_sent_again(error: ErrorName | None) ->
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("error", [ErrorName.CONNECTION_TIMEOUT, ErrorName.HTTP_STATUS_5XX, None])
-def test_a_body_that_is_not_held_is_never_sent_again(
-    method: str, keyed: bool, error: ErrorName | None
-) -> None:
+def test_a_body_that_is_not_held_is_never_sent_again(method: str, keyed: bool, error: ErrorName | None) -> None:
     assert not retry.may_send_again(method, keyed=keyed, held=False, error=error)
 
 
@@ -395,6 +387,7 @@ def test_of_two_fields_the_longer_valid_one_counts() -> None:
     assert asked_s("5", "inf") == 5.0
     assert asked_s("5", "Thu, 01 Jan 2026 00:00:20 GMT") == 20.0
     assert asked_s("30", "Thu, 01 Jan 2026 00:00:20 GMT") == 30.0
+    assert asked_s("Thu, 01 Jan 2026 00:00:20 GMT", "Thu, 01 Jan 2026 00:00:40 GMT") == 40.0
 
 
 def test_a_reply_without_the_field_asks_for_nothing() -> None:

@@ -152,9 +152,7 @@ class _RestingSelector(selectors.DefaultSelector):
             elif at_rest and not events:
                 self._wake(None)
         elif timeout is None and not events:
-            raise AssertionError(
-                f"nothing happened for {_GUARD_S:g} s: the test waits without moving the clock"
-            )
+            raise AssertionError(f"nothing happened for {_GUARD_S:g} s: the test waits without moving the clock")
         return events
 
     def _wake(self, error: AssertionError | None) -> None:
