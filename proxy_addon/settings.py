@@ -1,39 +1,288 @@
-"""Skeleton."""
+"""The settings: one declaration each, from which come the flag, the environment variable, the key of the YAML file,
+the mitmproxy option and the tables in the documentation.
 
-from pydantic import BaseModel, ConfigDict
+Here is what there is to set and which values go together. How a kind of value is read is in `setting_kinds.py` and
+`setting_places.py`, where values come from in `setting_sources.py`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from ipaddress import ip_network
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from platformdirs import user_state_path
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from proxy_addon.setting_kinds import (
+    BadValue,
+    Choice,
+    Count,
+    Kind,
+    Seconds,
+    Size,
+    Switch,
+    to_text,
+)
+from proxy_addon.setting_lists import STALL_NAMES, Ladder, Network, Networks, Options, Stalls
+from proxy_addon.setting_places import (
+    LOOPBACK,
+    OFF,
+    Address,
+    Folder,
+    HttpUrl,
+    Listener,
+    ReadableFile,
+    StoreUrl,
+    Url,
+    check_certificates,
+    check_htpasswd,
+    parse_address,
+    parse_url,
+)
+
+_LONGEST_SHOWN = 200
+"""Characters of a value in a message: it stays one readable line."""
+
+
+class Group(StrEnum):
+    """What settings are about; in the order in which they are shown."""
+
+    LISTENING = "Listening"
+    REQUESTS = "Requests"
+    PACING = "Pacing"
+    PAUSE = "Hosts that stay down"
+    ORIGINS = "On the way to origins"
+    PROCESS = "The process"
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """How the documentation writes a default that depends on the machine."""
+
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A setting as it is shown to people and read from text."""
+
+    group: Group
+    kind: Kind[Any]
+    help: str
+    """Whole sentences."""
+    default: str
+    """As the setting reads it; empty where there is none."""
+
+
+class SettingError(Exception):
+    """A setting that cannot be used as it is. `str()` is one printable line, and holds no credential.
+
+    `setting`: its name in `Settings`, or what was taken for one. `value`: as it was given, None where it does not
+    matter. `source`: how the user spelled it (`--window`, `PACE_WINDOW`, `paceproxy.yaml:12`); None until it is known.
+    """
+
+    def __init__(
+        self, setting: str, problem: str, *, value: str | None = None, remedy: str, source: str | None = None
+    ) -> None:
+        super().__init__(setting, problem)
+        self.setting = setting
+        self.problem = problem
+        self.value = None if value is None else _displayed(setting, value)
+        self.remedy = remedy
+        self.source = source
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f", got {self.value}"
+        source = "" if self.source is None else f" ({self.source})"
+        line = " ".join(f"{self.setting} {self.problem}{value}{source}; {self.remedy}".split())
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
+def _default_store() -> str:
+    # The folder is made by whoever opens the store.
+    return f"sqlite:///{user_state_path('paceproxy') / 'hosts.sqlite3'}"
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    listen: str = "127.0.0.1:8080"
-    htpasswd: str | None = None
-    allow: tuple[str, ...] = ()
-    admin: str = "127.0.0.1:9464"
-    store: str = ""
-    ladder: tuple[float, ...] = (0.0, 2.0, 5.0, 15.0, 30.0, 60.0)
-    window: float = 600.0
-    attempt_timeout: float = 30.0
-    connect_timeout: float = 10.0
-    max_attempts: int = 0
-    stalls: tuple[str, ...] = (
-        "http_response_timeout", "connection_timeout", "5xx", "429", "connection_terminated",
-        "http_response_incomplete", "dns_timeout",
+    """Every setting, valid in itself and with the others. Made from bad values it raises `SettingError`.
+
+    Durations are seconds, sizes bytes. None means that there is none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+
+    listen: Annotated[str, Group.LISTENING, Listener()] = "127.0.0.1:8080"
+    """Where clients reach the proxy; port 0 is any free one. Anything but loopback needs htpasswd or allow."""
+    htpasswd: Annotated[str | None, Group.LISTENING, ReadableFile(check_htpasswd)] = None
+    """Ask clients for a user and a password out of this file (htpasswd -B)."""
+    allow: Annotated[tuple[str, ...], Group.LISTENING, Networks()] = ()
+    """Addresses and networks that clients may come from; empty: all."""
+    admin: Annotated[str, Group.LISTENING, Listener(may_be_off=True)] = "127.0.0.1:9464"
+    """Where /metrics, /healthz and /readyz are; off: nowhere."""
+    http2: Annotated[bool, Group.LISTENING, Switch()] = False
+    """Speak HTTP/2 with clients too. An origin that does not then gets one connection per request."""
+
+    window: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 600.0
+    """How long a request may keep trying, from when it was accepted; 0: none is held. A request may ask for less:
+    Pace-Window: 45."""
+    attempt_timeout: Annotated[float, Group.REQUESTS, Seconds()] = 30.0
+    """How long an origin may take from the last byte of a request to the head of its reply."""
+    connect_timeout: Annotated[float, Group.REQUESTS, Seconds()] = 10.0
+    """How long TCP and TLS may take."""
+    max_attempts: Annotated[int, Group.REQUESTS, Count(zero=True)] = 0
+    """How often a request is sent at most; 0: as often as its window allows."""
+    page_fault_after: Annotated[int, Group.REQUESTS, Count(zero=True)] = 4
+    """While the host serves other pages, a status 500 is given to the client at this stall of its request: it is the
+    page's own fault. 0: never, and no other stall either."""
+    page_fault_after_other: Annotated[int, Group.REQUESTS, Count()] = 6
+    """The same for any other stall but a status 429."""
+    hold_request: Annotated[int, Group.REQUESTS, Size()] = 1048576
+    """A request body up to this length is kept, to be sent again; a longer one is streamed and sent once."""
+    keep_reply: Annotated[int, Group.REQUESTS, Size()] = 16384
+    """How much is kept of the body of a reply that may yet be the last."""
+    idle_reuse: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 1.0
+    """A request that is not idempotent never uses a connection that was idle for longer."""
+
+    ladder: Annotated[tuple[float, ...], Group.PACING, Ladder()] = (0.0, 2.0, 5.0, 15.0, 30.0, 60.0)
+    """Seconds between two attempts to one host, by rung: 0, then values that never decrease."""
+    stalls: Annotated[frozenset[str], Group.PACING, Stalls()] = frozenset(STALL_NAMES) - {"connection_refused"}
+    """What is waited out and makes the host slower. connection_refused and status codes (403) can be added."""
+    retry_after_cap: Annotated[float, Group.PACING, Seconds()] = 300.0
+    """A Retry-After blocks a host for this long at most."""
+    forgive_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 1800.0
+    """A host that has had no stall for so long starts afresh; 0: never."""
+    abandon_stall_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 5.0
+    """A client that leaves a silent host no sooner than this makes the host slower; 0: never."""
+    store: Annotated[str, Group.PACING, StoreUrl(), Documented("sqlite:///~/.local/state/paceproxy/hosts.sqlite3")] = (
+        Field(default_factory=_default_store)
     )
-    retry_after_cap: float = 300.0
-    forgive_after: float = 1800.0
-    abandon_stall_after: float = 5.0
-    hold_request: int = 1048576
-    keep_reply: int = 16384
-    idle_reuse: float = 1.0
-    page_fault_after: int = 4
-    pause_after: int = 10
-    pause: float = 120.0
-    pause_max: float = 900.0
-    drain: float = 25.0
-    confdir: str = "~/.mitmproxy"
-    upstream: str | None = None
-    reverse: str | None = None
-    upstream_ca: str | None = None
-    ssl_insecure: bool = False
-    http2: bool = False
-    log_level: str = "info"
+    """Where slow hosts are remembered: sqlite:///PATH on a local disk, which several processes may share, or
+    memory:."""
+
+    pause_after: Annotated[int, Group.PAUSE, Count(zero=True)] = 10
+    """After so many stalls in a row a host is left alone for a while; 0: never."""
+    pause: Annotated[float, Group.PAUSE, Seconds()] = 120.0
+    """How long it is left alone; twice as long each further time."""
+    pause_max: Annotated[float, Group.PAUSE, Seconds()] = 900.0
+    """How long it is left alone at most."""
+
+    upstream: Annotated[str | None, Group.ORIGINS, HttpUrl(credentials=True)] = None
+    """The parent proxy that everything goes through: http://user:password@host:3128."""
+    reverse: Annotated[str | None, Group.ORIGINS, HttpUrl()] = None
+    """Be a reverse proxy to this origin, so that clients need no proxy settings."""
+    upstream_ca: Annotated[str | None, Group.ORIGINS, ReadableFile(check_certificates)] = None
+    """PEM certificates to trust for TLS to origins and to the parent proxy, besides the usual ones."""
+    ssl_insecure: Annotated[bool, Group.ORIGINS, Switch()] = False
+    """Do not verify the certificates of origins and of the parent proxy."""
+
+    confdir: Annotated[str, Group.PROCESS, Folder()] = "~/.mitmproxy"
+    """The folder of our certificate authority, which is made if there is none."""
+    drain: Annotated[float, Group.PROCESS, Seconds(zero=True)] = 25.0
+    """How long requests in hand may go on after SIGTERM."""
+    set: Annotated[tuple[str, ...], Group.PROCESS, Options()] = ()
+    """An option of mitmproxy; may be given several times."""
+    log_level: Annotated[str, Group.PROCESS, Choice(("debug", "info", "warning", "error"))] = "info"
+    """The least important messages that are logged: debug, info, warning or error."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read(cls, value: object, info: ValidationInfo) -> object:
+        name = str(info.field_name)
+        kind = SETTINGS[name].kind
+        if value is None and cls.model_fields[name].default is None:
+            return None
+        try:
+            return kind.parse(value)
+        except BadValue as error:
+            remedy = error.remedy or kind.remedy.format(default=SETTINGS[name].default)
+            raise SettingError(name, error.problem, value=to_text(value), remedy=remedy) from error
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.upstream and self.reverse:
+            raise self._conflict("reverse", "must not be given together with upstream", "leave one of them out")
+        if not self.listen_address.is_loopback and not self.htpasswd and not self.allow:
+            # Never an open proxy.
+            loopback = Address(LOOPBACK, self.listen_address.port)
+            raise self._conflict(
+                "listen",
+                "must be a loopback address, or come with htpasswd or allow",
+                f"add --htpasswd FILE or --allow 10.0.0.0/8, or listen on {loopback}",
+            )
+        if self.listen == self.admin and self.listen_address.port:
+            raise self._conflict("admin", "must not be the address of listen", "give another port, or off")
+        self._in_order("pause", "pause_max")
+        if self.forgive_after:
+            # Forgiven any sooner, a host would be sent requests in the middle of its block or pause.
+            self._in_order("retry_after_cap", "forgive_after", strictly=True)
+            if self.pause_after:
+                self._in_order("pause_max", "forgive_after", strictly=True)
+        return self
+
+    def _in_order(self, lower: str, higher: str, *, strictly: bool = False) -> None:
+        low, high = getattr(self, lower), getattr(self, higher)
+        if low < high or (low == high and not strictly):
+            return
+        # Blame what the user set, not the default that it collides with.
+        if higher in self.model_fields_set:
+            sign, blamed, other = ">" if strictly else ">=", higher, lower
+        else:
+            sign, blamed, other = "<" if strictly else "<=", lower, higher
+        bound = SETTINGS[other].kind.show(getattr(self, other))
+        raise self._conflict(blamed, f"must be {sign} {other} ({bound} seconds)", f"change it or {other}")
+
+    def _conflict(self, name: str, problem: str, remedy: str) -> SettingError:
+        value = SETTINGS[name].kind.show(getattr(self, name))
+        return SettingError(name, problem, value=value, remedy=remedy)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, SETTINGS[name].kind.mask(value) if name and isinstance(value, str) else value
+
+    @cached_property
+    def listen_address(self) -> Address:
+        return parse_address(self.listen)
+
+    @cached_property
+    def admin_address(self) -> Address | None:
+        """None: there is to be none."""
+        return None if self.admin == OFF else parse_address(self.admin)
+
+    @cached_property
+    def allow_networks(self) -> tuple[Network, ...]:
+        return tuple(ip_network(network) for network in self.allow)
+
+    @cached_property
+    def upstream_url(self) -> Url | None:
+        """With user and password, which its `str()` leaves out."""
+        return None if self.upstream is None else parse_url(self.upstream)
+
+    @cached_property
+    def reverse_url(self) -> Url | None:
+        return None if self.reverse is None else parse_url(self.reverse)
+
+
+def _about(field: FieldInfo) -> About:
+    group, kind, *documented = field.metadata
+    default = documented[0].default if documented else _written(kind, field.default)
+    # The declaration's own docstring.
+    return About(group, kind, " ".join(str(field.description).split()), default)
+
+
+def _written(kind: Kind[Any], default: object) -> str:
+    return "" if default is None else kind.show(default)
+
+
+SETTINGS: MappingProxyType[str, About] = MappingProxyType(
+    {name: _about(field) for name, field in Settings.model_fields.items()}
+)
+"""What there is to say about each setting, by name; in the order of their declaration."""
+
+
+def _displayed(name: str, value: str) -> str:
+    masked = SETTINGS[name].kind.mask(value) if name in SETTINGS else value
+    return masked if len(masked) <= _LONGEST_SHOWN else f"{masked[:_LONGEST_SHOWN]}..."

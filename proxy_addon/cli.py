@@ -1,0 +1,157 @@
+"""The command `paceproxy`: arguments become `Settings`, and those a running proxy; what goes wrong, one line.
+
+Its flags come from the declarations in `settings.py`. Exit codes: the proxy's own; 2 for a setting or an argument
+that cannot be used. What the proxy does is in `runner.py`, which is imported only when it is needed.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import click
+
+from proxy_addon import __version__
+from proxy_addon.setting_docs import by_group
+from proxy_addon.setting_kinds import Switch
+from proxy_addon.setting_lists import Options
+from proxy_addon.setting_places import mask_credentials
+from proxy_addon.setting_sources import CONFIG, flag, load, suggestion, variable
+from proxy_addon.settings import SETTINGS, Group, SettingError, Settings
+
+BAD_USAGE = 2
+INTERRUPTED = 130
+"""As a shell reports a command that SIGINT ended: 128 + 2."""
+
+_PROGRAM = "paceproxy"
+_HELP_WIDTH = 100
+_HELP_COLUMN = 24
+"""Leaves room for the longest default on a line of 80 characters."""
+
+_INTRODUCTION = """\
+A forward HTTP proxy that paces outbound crawl traffic: a site that cannot keep up makes the crawl slower instead of
+making it fail.
+
+\b
+  paceproxy                                serve on 127.0.0.1:8080
+  paceproxy --window 60                    give every request a minute
+  paceproxy --listen :8080 --allow 10.0.0.0/8
+  paceproxy --upstream http://user:password@parent:3128
+  HTTPS_PROXY=http://127.0.0.1:8080 curl --cacert ~/.mitmproxy/mitmproxy-ca-cert.pem https://example.org/
+
+Each flag is also an environment variable (--attempt-timeout is PACE_ATTEMPT_TIMEOUT) and a key of the file that
+--config names (attempt_timeout). A flag wins over a variable, that over the file. An empty variable counts as not
+set. SECONDS are decimal; BYTES may have a suffix, as in 64k or 1m.
+"""
+
+type Serve = Callable[[Settings], int]
+
+
+def main(
+    args: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None, serve: Serve | None = None
+) -> int:
+    """Run the command and return its exit code. `args` None: the process's own, as with `environ`."""
+    command = _command(os.environ if environ is None else environ, serve or _serve)
+    try:
+        code = command.main(args=args, prog_name=_PROGRAM, standalone_mode=False)
+    except SettingError as error:
+        return _refuse(str(error))
+    except click.NoSuchOption as error:
+        names = [name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)]
+        return _refuse(f"{error.option_name} is no flag; {suggestion(error.option_name, names, _see_help())}")
+    except click.ClickException as error:
+        return _refuse(f"{error.format_message().rstrip('.')}; {_see_help()}")
+    except click.Abort:
+        return INTERRUPTED
+    return int(code)
+
+
+class _GroupedHelp(click.Group):
+    """Shows the flags under the headings of their groups."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return super().collect_usage_pieces(ctx) if self.commands else ["[OPTIONS]"]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            # Perhaps a URL that lost its flag, with a password in it.
+            ctx.fail(f"{mask_credentials(args[0])} is no command")
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {parameter.opts[0]: parameter.get_help_record(ctx) for parameter in self.get_params(ctx)}
+        for group, names in by_group().items():
+            if group is Group.PROCESS:
+                names = [CONFIG, *names, "version", "help"]
+            shown = [record for name in names if (record := records[flag(name)])]
+            with formatter.section(group):
+                formatter.write_dl(shown, col_max=_HELP_COLUMN)
+        self.format_commands(ctx, formatter)
+
+
+def _command(environ: Mapping[str, str], serve: Serve) -> click.Group:
+    def run(**values: object) -> int:
+        flags = {str(name): value for name, value in values.items() if value not in (None, ())}
+        loaded = load(flags, environ)
+        try:
+            return serve(loaded.settings)
+        except SettingError as error:
+            # What only shows at the start: a port in use, a store that cannot be opened.
+            error.source = error.source or loaded.source(error.setting)
+            raise
+
+    return _GroupedHelp(
+        name=_PROGRAM,
+        callback=run,
+        params=list(_parameters()),
+        help=_INTRODUCTION,
+        invoke_without_command=True,
+        context_settings={"max_content_width": _HELP_WIDTH, "help_option_names": ["--help"]},
+    )
+
+
+def _parameters() -> Iterable[click.Parameter]:
+    yield click.Option(
+        [flag(CONFIG)],
+        metavar="FILE",
+        help=f"Read settings from this YAML file; also {variable(CONFIG)}.",
+    )
+    for name, about in SETTINGS.items():
+        # A long list of names may be broken.
+        default = about.default.replace(",", ", ")
+        text = f"{about.help}  [default: {default}]" if default else about.help
+        if isinstance(about.kind, Switch):
+            yield click.Option([f"{flag(name)}/--no-{flag(name)[2:]}", name], default=None, help=text)
+        else:
+            multiple = isinstance(about.kind, Options)
+            yield click.Option([flag(name), name], metavar=about.kind.metavar, multiple=multiple, help=text)
+    yield click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="Print the version and exit.",
+    )
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        click.echo(f"{_PROGRAM} {__version__}")
+        ctx.exit()
+
+
+def _serve(settings: Settings) -> int:
+    # Takes half a second, which --help and a typing error need not.
+    from proxy_addon import runner
+
+    return runner.serve(settings)
+
+
+def _see_help() -> str:
+    return f"see {_PROGRAM} --help"
+
+
+def _refuse(line: str) -> int:
+    click.echo(f"{_PROGRAM}: {' '.join(line.split())}", err=True)
+    return BAD_USAGE

@@ -1,0 +1,172 @@
+"""The kinds of settings that hold several values: rungs, stalls, networks, options of mitmproxy.
+
+A list is written with commas, or as a list in YAML. Pure functions of the value.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import pairwise
+
+from proxy_addon.setting_kinds import LONGEST_S, BadValue, Kind, decimal, items, plain
+
+type Network = IPv4Network | IPv6Network
+
+STALL_NAMES = (
+    "http_response_timeout",
+    "connection_timeout",
+    "5xx",
+    "429",
+    "connection_terminated",
+    "http_response_incomplete",
+    "dns_timeout",
+    "connection_refused",
+)
+"""What can count as a stall, besides further status codes; in the order in which it is written."""
+
+_STATUS = re.compile(r"[45][0-9][0-9]")
+_OPTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_OPTION_NAME = re.compile(r"[A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder(Kind[tuple[float, ...]]):
+    """The seconds between two attempts, by rung."""
+
+    metavar = "SECONDS,..."
+    remedy = "give a comma list such as {default}"
+    unit = "seconds"
+
+    def parse(self, value: object) -> tuple[float, ...]:
+        paces = []
+        for item in items(value):
+            pace = decimal(item)
+            if pace is None or not 0 <= pace <= LONGEST_S:
+                raise BadValue(f"must be a comma list of decimal seconds from 0 to {LONGEST_S:.0f}")
+            paces.append(pace)
+        if not paces or paces[0] != 0:
+            raise BadValue("must begin with 0")
+        if len(paces) < 2:
+            raise BadValue("must have at least one value after 0")
+        if paces[1] == 0:
+            raise BadValue("must be above 0 after its first value")
+        if any(above < below for below, above in pairwise(paces)):
+            raise BadValue("must never decrease")
+        return tuple(paces)
+
+    def show(self, value: tuple[float, ...]) -> str:
+        return ",".join(map(plain, value))
+
+    def yaml(self, value: tuple[float, ...]) -> str:
+        return f"[{', '.join(map(plain, value))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls(Kind[frozenset[str]]):
+    """Which outcomes count as a stall: errors by name, `5xx`, and status codes."""
+
+    metavar = "NAME,..."
+    remedy = "give a comma list such as 5xx,429,connection_timeout"
+
+    def parse(self, value: object) -> frozenset[str]:
+        names = set()
+        for item in items(value):
+            name = str(item).strip().lower()
+            if name not in STALL_NAMES and not _STATUS.fullmatch(name):
+                raise BadValue(
+                    f"must be a comma list of {', '.join(STALL_NAMES)} and status codes from 400 to 599 (not {name!r})"
+                )
+            names.add(name)
+        return frozenset(names)
+
+    def show(self, value: frozenset[str]) -> str:
+        return ",".join(self._in_order(value))
+
+    def yaml(self, value: frozenset[str]) -> str:
+        return f"[{', '.join(self._in_order(value))}]"
+
+    @staticmethod
+    def _in_order(value: frozenset[str]) -> list[str]:
+        return [name for name in STALL_NAMES if name in value] + sorted(value.difference(STALL_NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class Networks(Kind[tuple[str, ...]]):
+    """Addresses and networks in CIDR notation."""
+
+    metavar = "CIDR,..."
+    remedy = "give a comma list such as 10.0.0.0/8,192.168.1.7"
+
+    def parse(self, value: object) -> tuple[str, ...]:
+        return tuple(str(_parse_network(item)) for item in items(value))
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+    def yaml(self, value: tuple[str, ...]) -> str:
+        return f"[{', '.join(value)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Kind[tuple[str, ...]]):
+    """Options of mitmproxy, each NAME=VALUE. One text holds several the way a shell would split it."""
+
+    metavar = "NAME=VALUE"
+    remedy = "give NAME=VALUE such as http2_ping_keepalive=30"
+
+    def parse(self, value: object) -> tuple[str, ...]:
+        match value:
+            case str():
+                try:
+                    texts = shlex.split(value)
+                except ValueError as error:
+                    raise BadValue("must have its quotation marks in pairs") from error
+            case dict():
+                texts = [f"{name}={_scalar(one)}" for name, given in value.items() for one in _each(given)]
+            case list() | tuple():
+                texts = [_scalar(one) for one in value]
+            case _:
+                raise BadValue("must be NAME=VALUE")
+        if not all(_OPTION.match(text) for text in texts):
+            raise BadValue("must be NAME=VALUE")
+        return tuple(texts)
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return shlex.join(value)
+
+    def yaml(self, value: tuple[str, ...]) -> str:
+        return json.dumps(list(value), ensure_ascii=False)
+
+    def mask(self, text: str) -> str:
+        # The value may be a password: proxyauth, upstream_auth.
+        name = _OPTION_NAME.match(text)
+        end = name.end() if name else 0
+        return text if end == len(text) else f"{text[:end]}{'=' if text[end] == '=' else ''}***"
+
+
+def _parse_network(value: object) -> Network:
+    try:
+        return ip_network(str(value).strip())
+    except ValueError as error:
+        hint = _network_meant(str(value).strip())
+        raise BadValue("must be addresses and networks", f"did you mean {hint}?" if hint else "") from error
+
+
+def _network_meant(text: str) -> str:
+    """The network of an address with bits set beyond its mask; empty where it is no network at all."""
+    try:
+        return str(ip_network(text, strict=False))
+    except ValueError:
+        return ""
+
+
+def _scalar(value: object) -> str:
+    """As mitmproxy's `--set` reads it: its booleans are lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _each(value: object) -> Iterable[object]:
+    return value if isinstance(value, list | tuple) else (value,)
