@@ -4,6 +4,7 @@ A store arbitrates races between processes and knows no policy: no ladder, no pa
 suite `tests/test_store_conformance.py` runs on every store. A row is a `HostState`; a host without a row is healthy.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +12,8 @@ from proxy_addon.model import HostState
 
 TOMBSTONE_S = 60.0
 """How long a deletion is remembered, in seconds: far longer than the 100 ms at which processes look for changes."""
+ALIVE_S = 10.0
+"""How long after its last heartbeat a process still counts, in seconds."""
 
 
 class StoreError(Exception):
@@ -30,7 +33,8 @@ class Changes:
     """By host: its row now, or None where it was deleted."""
     whole: bool
     """True: `rows` holds every row there is, and a host not in it has none. Always so for `changes_since(0)`, and
-    wherever the version asked about is older than the oldest deletion still remembered."""
+    wherever the version asked about is older than the oldest deletion still remembered, or was never given out here
+    (the file was deleted, and another has taken its place)."""
 
 
 class Store(Protocol):
@@ -65,5 +69,47 @@ class Store(Protocol):
     async def heartbeat(self, now: float) -> int:
         """Say that this process is alive and return how many processes are, itself included (so at least 1).
 
-        A process counts until 10 s after its last heartbeat, or until its `close`.
+        A process counts until `ALIVE_S` after its last heartbeat, or until its `close`.
         """
+
+
+def open_store(url: str) -> Store:
+    """The store that `url` names, not yet opened: `memory:`, `sqlite:///relative/path` or `sqlite:////absolute/path`.
+
+    A path is taken as it stands: no percent-decoding, no parameters, no `~`. Raises ValueError for any other URL.
+    """
+    # Imported here, because the stores import this module's contract.
+    from proxy_addon.store.memory import MemoryStore
+    from proxy_addon.store.sqlite import SqliteStore
+
+    scheme, colon, rest = url.partition(":")
+    match scheme.lower() if colon else "":
+        case "memory" if not rest:
+            return MemoryStore()
+        case "sqlite":
+            return SqliteStore(_sqlite_path(url, rest))
+        case _:
+            raise ValueError(f"store must be memory: or sqlite:///PATH, got {_without_password(url)!r}")
+
+
+def _sqlite_path(url: str, rest: str) -> str:
+    """What follows `sqlite:///`."""
+    prefix, path = rest[:3], rest[3:]
+    if prefix != "///":
+        remedy = "sqlite:///relative/path and sqlite:////absolute/path have three and four slashes"
+    elif path == ":memory:":
+        remedy = "for rows that are gone when the process ends, give memory:"
+    elif path.startswith("~"):
+        remedy = "~ is not expanded, write the folder out: sqlite:////home/me/paceproxy.db"
+    elif not path or path.endswith(("/", "/.", "/..")) or path in (".", ".."):
+        remedy = "give the path of a file: sqlite:////var/lib/paceproxy/paceproxy.db"
+    elif "\0" in path:
+        remedy = "a path cannot hold a NUL character"
+    else:
+        return path
+    raise ValueError(f"store must name a file, got {_without_password(url)!r}: {remedy}")
+
+
+def _without_password(url: str) -> str:
+    """For messages: a URL for another kind of store may carry one."""
+    return re.sub(r"//.*@", "//…@", url)

@@ -1,0 +1,1 @@
+DELETE FROM process WHERE beat_at NOT BETWEEN :now - :alive_s AND :now + :alive_s

@@ -1,0 +1,1 @@
+DELETE FROM host WHERE forget_at <= :now

@@ -1,0 +1,11 @@
+-- One statement, so that nothing can come between the comparison and the write, and no await can leave a transaction
+-- open. IS, not =: an :expected of NULL matches "no row". Returns no row where the race was lost.
+INSERT OR REPLACE INTO host (
+    name, forget_at,
+    rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s
+)
+SELECT
+    :host, :forget_at,
+    :rung, :next_slot_at, :blocked_until, :stalled_at, :counted_at, :stalls_in_a_row, :paused_until, :pauses, :floor_s
+WHERE (SELECT version FROM host WHERE name = :host AND forget_at IS NULL) IS :expected
+RETURNING version
