@@ -86,6 +86,10 @@ class Engine:
             number=next(self._numbers),
         )
 
+    def fail(self, request: Request, error: ErrorName) -> None:
+        """The request is answered with this error of ours, without an attempt and at no host's charge."""
+        request.outcome, request.error = Outcome.FAILURE, error
+
     def grant(self, request: Request) -> Grant | None:
         """Grant an attempt to a healthy host at once. None: the request has to be held."""
         host = self._hosts[request.host]
@@ -199,6 +203,8 @@ class Engine:
             return
         self._let_loose(request)
         request.closed = True
+        if request.outcome is Outcome.UNSENT and request.attempts:
+            request.outcome, request.error = Outcome.FAILURE, ErrorName.PROXY_INTERNAL_ERROR
         self._emit(
             RequestEnded(
                 host=request.host,

@@ -98,10 +98,11 @@ def read(state: HostState | None, *, now: float, settings: Settings, pace_factor
     if state is None:
         return None
     state = _clamped(state, now=now, settings=settings, pace_factor=pace_factor)
-    trouble_at = max(state.stalled_at, state.blocked_until, state.paused_until)
+    # A row that never stalled was begun by a used-up quota.
+    trouble_at = state.stalled_at or state.blocked_until
     if settings.forgive_after and trouble_at + settings.forgive_after <= now and (state.rung or state.pauses):
-        state = replace(HEALTHY, floor_s=state.floor_s, next_slot_at=state.next_slot_at, version=state.version)
-        return state if state.floor_s > 0 else None
+        state = replace(state, rung=0, stalled_at=0.0, counted_at=0.0, stalls_in_a_row=0, paused_until=0.0, pauses=0)
+        return _kept(state, now=now)
     return state
 
 
@@ -141,7 +142,7 @@ def step(state: HostState | None, change: Change, *, settings: Settings, pace_fa
             slot = change.at + pace_s(state, settings) * pace_factor
             return replace(state, next_slot_at=max(state.next_slot_at, slot))
         case Served():
-            return _served(state, change, settings)
+            return _served(state, change, settings, pace_factor)
         case Stalled():
             return _stalled(state or HEALTHY, change, settings, pace_factor)
         case GivenBack():
@@ -152,7 +153,7 @@ def step(state: HostState | None, change: Change, *, settings: Settings, pace_fa
             assert_never(change)
 
 
-def _served(state: HostState | None, change: Served, settings: Settings) -> HostState | None:
+def _served(state: HostState | None, change: Served, settings: Settings, pace_factor: float) -> HostState | None:
     """Cases, in order:
 
     1. sent before a pause that somebody else's stall began: it says nothing about the host now.
@@ -171,7 +172,7 @@ def _served(state: HostState | None, change: Served, settings: Settings) -> Host
         state = replace(state, rung=max(0, state.rung - 1))
     state = replace(
         state,
-        next_slot_at=min(state.next_slot_at, change.at + pace_s(state, settings)),
+        next_slot_at=min(state.next_slot_at, change.at + pace_s(state, settings) * pace_factor),
         stalls_in_a_row=0,
     )
     if change.quota_s:

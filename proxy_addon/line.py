@@ -33,7 +33,7 @@ class Line[T]:
     _order: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
     _resting: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
     _closing: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
-    _numbers: count[int] = field(default_factory=count)
+    _numbers: "count[int]" = field(default_factory=count)
     _in_line: int = 0
     _present: int = 0
 

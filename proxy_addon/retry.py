@@ -102,6 +102,7 @@ def retry_after_s(fields: Fields, *, now: float) -> float | None:
     `Retry-After` (RFC 9110 §10.2.3): decimal seconds, or an HTTP-date (§5.6.7) relative to the reply's own `Date`,
     or to `now` (Unix seconds) where that is missing. Of two fields the longer valid one.
     """
+    fields = tuple(fields)
     waits: list[float] = []
     sent_at: float | None = None
     for name, value in fields:

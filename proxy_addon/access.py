@@ -1,0 +1,107 @@
+"""Who may use the proxy: by address (`allow`) and by user and password (`htpasswd`). Section 14.
+
+Addons for the embedded runner; a user's own mitmproxy has `allow_hosts` and `proxyauth` for the same.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from mitmproxy import http
+from mitmproxy.addons import proxyauth
+from mitmproxy.connection import Client
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 1024
+"""How many verdicts on credentials are remembered. A crawl uses a handful; guesses push each other out."""
+AT_ONCE = 2
+"""How many passwords are hashed at the same time: bcrypt takes a core for about 0.1 s each."""
+
+
+class ClientFilter:
+    """Closes connections of clients that come from elsewhere than the given networks."""
+
+    name = "paceproxy_client_filter"
+
+    def __init__(self, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> None:
+        self._networks = tuple(networks)
+
+    def client_connected(self, client: Client) -> None:
+        address = ipaddress.ip_address(client.peername[0].partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        if not any(address in network for network in self._networks):
+            logger.warning("A client at %s was refused: it is in none of the networks of --allow.", address)
+            client.error = "not allowed"
+
+
+class PasswordFile(proxyauth.ProxyAuth):
+    """mitmproxy's `proxyauth`, which asks bcrypt for every request and on the event loop: here once for each pair of
+    user and password, and in threads of its own."""
+
+    name = "proxyauth"
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._htpasswd = proxyauth.Htpasswd(f"@{path}")
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="password")
+        self._salt = secrets.token_bytes(16)
+        self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
+        self.validator = _Remembered(self)
+
+    def load(self, loader: object) -> None:
+        """No option: the file was given at construction."""
+
+    def configure(self, updated: set[str]) -> None:
+        """Nothing to follow."""
+
+    def done(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def http_connect(self, f: http.HTTPFlow) -> None:  # type: ignore[override]
+        await self._verify(f)
+        super().http_connect(f)
+
+    async def requestheaders(self, f: http.HTTPFlow) -> None:  # type: ignore[override]
+        if f.client_conn not in self.authenticated:
+            await self._verify(f)
+        super().requestheaders(f)
+
+    def verdict(self, username: str, password: str) -> bool:
+        """What is known of these credentials; those never verified are refused."""
+        return self._verdicts.get(self._digest(username, password), False)
+
+    async def _verify(self, f: http.HTTPFlow) -> None:
+        field = proxyauth.http_auth_header(proxyauth.is_http_proxy(f))
+        try:
+            _, username, password = proxyauth.parse_http_basic_auth(f.request.headers.get(field, ""))
+        except ValueError:
+            return
+        digest = self._digest(username, password)
+        if digest not in self._verdicts:
+            loop = asyncio.get_running_loop()
+            valid = await loop.run_in_executor(self._threads, self._htpasswd, username, password)
+            self._verdicts[digest] = valid
+            while len(self._verdicts) > REMEMBERED:
+                self._verdicts.popitem(last=False)
+        self._verdicts.move_to_end(digest)
+
+    def _digest(self, username: str, password: str) -> bytes:
+        # Keyed, so that what is kept in memory is no password and no hash to look up.
+        length = len(username.encode()).to_bytes(4)
+        return hmac.digest(self._salt, length + f"{username}{password}".encode(), hashlib.sha256)
+
+
+class _Remembered(proxyauth.Validator):
+    def __init__(self, file: PasswordFile) -> None:
+        self._file = file
+
+    def __call__(self, username: str, password: str) -> bool:
+        return self._file.verdict(username, password)

@@ -1,0 +1,167 @@
+"""The composition root: it puts clock, store, engine, metrics and layer together, and hangs them on mitmproxy's hooks.
+
+The embedded runner makes it with `Settings`; a user's own mitmproxy loads this file, and then it reads its settings
+from the options `pace_…`:
+
+    mitmdump -s proxy_addon/addon.py --set pace_window=60
+"""
+
+import asyncio
+import logging
+from contextlib import ExitStack
+
+from mitmproxy import ctx, exceptions, http
+from mitmproxy.addonmanager import Loader
+from mitmproxy.proxy.layer import NextLayer
+
+from proxy_addon import dial, layer
+from proxy_addon.admin import AdminServer, routes
+from proxy_addon.clock import Clock, SystemClock
+from proxy_addon.engine import Engine
+from proxy_addon.exchange import Exchange
+from proxy_addon.loops import leads_back
+from proxy_addon.metrics import Metrics
+from proxy_addon.model import ErrorName, Snapshot
+from proxy_addon.pacing import Pacer
+from proxy_addon.setting_sources import add_options, from_options
+from proxy_addon.settings import SettingError, Settings
+from proxy_addon.store import StoreError, open_store
+
+logger = logging.getLogger(__name__)
+
+
+class Paceproxy:
+    """The addon. One for each mitmproxy master."""
+
+    name = "paceproxy"
+
+    def __init__(self, settings: Settings | None = None, clock: Clock | None = None) -> None:
+        """Without `settings` they come from mitmproxy's options, and the addon starts by itself."""
+        self._given = settings
+        self._clock = clock or SystemClock()
+        self._undo = ExitStack()
+        self._starting: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
+        self._not_ready: str | None = "starting"
+        self.admin_address: tuple[str, int] | None = None
+        if settings is not None:
+            self._build(settings)
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    def _build(self, settings: Settings) -> None:
+        self._settings = settings
+        store = open_store(settings.store)
+        # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
+        self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
+        self.engine = Engine(settings, store, self._clock, [self._metrics.observe])
+        self.pacer = Pacer(self.engine, settings, self._clock)
+        self._admin = AdminServer(routes(self._metrics.expose, lambda: self._not_ready))
+
+    def snapshot(self) -> Snapshot:
+        """The engine at this moment."""
+        return self.engine.snapshot()
+
+    async def start(self) -> None:
+        """Open the store and the admin address. Raises `SettingError` where one of them cannot be had."""
+        settings = self._settings
+        try:
+            await self.engine.start()
+        except StoreError as error:
+            raise SettingError(
+                "store", f"cannot be opened: {error}", value=settings.store, remedy="give another, or memory:"
+            ) from error
+        if settings.admin_address is not None:
+            host, port = settings.admin_address.host, settings.admin_address.port
+            try:
+                self.admin_address = await self._admin.start(host, port)
+            except OSError as error:
+                raise SettingError(
+                    "admin",
+                    f"cannot be listened on: {error.strerror or error}",
+                    value=settings.admin,
+                    remedy="give another address, 127.0.0.1:0 for any free port, or off",
+                ) from error
+        self.pacer.ready = True
+        self._not_ready = None
+        self._started.set()
+
+    async def drain(self) -> None:
+        """Wait until the requests in hand are done, none of them longer than `drain` seconds; take no new ones."""
+        self._not_ready = "draining"
+        self.engine.drain(self._settings.drain)
+        await self.pacer.drained()
+
+    async def stop(self) -> None:
+        """Let go of everything. Harmless when it was not started."""
+        self._not_ready = "stopping"
+        await self._admin.stop()
+        await self.engine.stop()
+
+    # --- mitmproxy's hooks -------------------------------------------------------------------------------------
+
+    def load(self, loader: Loader) -> None:
+        self._undo.enter_context(dial.installed(self._refusal))
+        if self._given is None:
+            add_options(loader)
+
+    def configure(self, updated: set[str]) -> None:
+        if self._given is None and self._starting is None and "pace_window" in ctx.options:
+            try:
+                self._build(from_options(ctx.options))
+            except SettingError as error:
+                raise exceptions.OptionsError(str(error)) from error
+            # The proxy may listen before `running` is called: requests that come before the start are held.
+            self._starting = asyncio.get_running_loop().create_task(self._start_or_give_up())
+        _force(self._settings)
+
+    async def _start_or_give_up(self) -> None:
+        try:
+            await self.start()
+        except SettingError as error:
+            logger.error("paceproxy: %s", error)
+            ctx.master.shutdown()
+
+    async def done(self) -> None:
+        self._undo.close()
+        if self._given is None and self._starting is not None:
+            await self._starting
+            await self.stop()
+
+    def next_layer(self, nextlayer: NextLayer) -> None:
+        layer.install(nextlayer, ctx.master, self.pacer)
+
+    async def pace_hold(self, exchange: Exchange) -> None:
+        await self._started.wait()
+        await self.pacer.hold(exchange)
+
+    def websocket_message(self, flow: http.HTTPFlow) -> None:
+        # mitmproxy keeps every message for its user interface: a long-lived connection would fill the memory.
+        if flow.websocket is not None:
+            flow.websocket.messages.clear()
+
+    def _refusal(self, address: tuple[str, int]) -> ErrorName | None:
+        """Why this address must not be dialled: None, or that it is one of our own listeners (section 8)."""
+        proxyserver = ctx.master.addons.get("proxyserver")
+        own = [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
+        if self.admin_address is not None:
+            own.append(self.admin_address)
+        return ErrorName.PROXY_LOOP_DETECTED if leads_back(address, own) else None
+
+
+def _force(settings: Settings) -> None:
+    """The options of mitmproxy without which pacing would be gone round, whatever the user's own say.
+
+    `connection_strategy`: eager would dial the origin at CONNECT. `rawtcp`: what is neither TLS nor HTTP after CONNECT
+    would be passed on unseen. `stream_large_bodies`: a longer upload would be held in memory.
+    """
+    forced = {
+        "connection_strategy": "lazy",
+        "rawtcp": False,
+        "http2": settings.http2,
+        "stream_large_bodies": str(settings.hold_request),
+        "store_streamed_bodies": False,
+    }
+    wrong = {name: value for name, value in forced.items() if getattr(ctx.options, name) != value}
+    if wrong:
+        ctx.options.update(**wrong)

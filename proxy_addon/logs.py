@@ -1,0 +1,49 @@
+"""The log: one line for each event on standard error, without credentials and control characters.
+
+mitmproxy logs what it was sent, raw request bytes included; this is the one place that every line goes through.
+"""
+
+import logging
+import re
+import sys
+from typing import override
+
+_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
+_CREDENTIALS = re.compile(
+    r"((?:proxy-)?authorization|(?:set-)?cookie)(['\"]?\s*[:=,]\s*)[^\r\n]*?(?=\\r|\\n|\r|\n|$)", re.I
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def clean(text: str) -> str:
+    """The text without credentials, and with control characters (but line ends and tabs) written out."""
+    text = _USERINFO.sub("[redacted]@", text)
+    text = _CREDENTIALS.sub(r"\1\2[redacted]", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+class CleanFormatter(logging.Formatter):
+    """Time, level, logger and text; what comes from outside cannot begin a line of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage().replace("\n", "\\n")
+        single = logging.makeLogRecord(record.__dict__ | {"msg": message, "args": None})
+        return clean(super().format(single))
+
+
+def configure(level: str) -> None:
+    """Log everything of at least `level` to standard error; of mitmproxy's own, below `debug`, only warnings."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(CleanFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in ("mitmproxy", "aiosqlite", "asyncio", "tornado", "hpack"):
+        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else max(logging.WARNING, root.level))
+    if level == "debug":
+        # It logs every table entry of every HTTP/2 field.
+        logging.getLogger("hpack").setLevel(logging.INFO)

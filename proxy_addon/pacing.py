@@ -1,0 +1,190 @@
+"""The addon's side of an exchange: it translates between what the layer speaks (HTTP) and what the engine speaks.
+
+One `Pacer` for the whole proxy, implementing `exchange.Pacing`. No policy here, and no mitmproxy beyond `http`.
+"""
+
+import asyncio
+import re
+import secrets
+
+from mitmproxy import http
+
+from proxy_addon import answers, retry
+from proxy_addon.clock import Clock
+from proxy_addon.engine import Engine
+from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
+from proxy_addon.hosts import host_key
+from proxy_addon.model import ErrorName, Outcome, Reply
+from proxy_addon.request import Deliver, Grant, Refusal, Refused, Request, Retry
+from proxy_addon.settings import Settings
+
+OURS = "Pace-Window"
+"""A request field for us alone: it is not sent on."""
+
+_VIA_MEMBER = re.compile(r"[^\s,]+\s+([^\s,(]+)")
+"""`[protocol/]version received-by`, RFC 9110 §7.6.3."""
+
+
+class Pacer:
+    """Asks the engine for every exchange, and fills in the answers."""
+
+    def __init__(self, engine: Engine, settings: Settings, clock: Clock) -> None:
+        self.clock = clock
+        self.keep_reply_bytes = settings.keep_reply
+        self.idle_reuse_s = settings.idle_reuse
+        self._engine = engine
+        self._settings = settings
+        self.ready = False
+        """Whether the engine runs. Until then every request is held."""
+        self.pseudonym = f"paceproxy-{secrets.token_hex(4)}"
+        """Our name in `Via`, unlike any other process's: by it we recognise our own requests."""
+        self._leads_to_proxy = settings.upstream is not None or settings.reverse is not None
+        self._open = 0
+        self._drained: asyncio.Event | None = None
+
+    async def drained(self) -> None:
+        """Wait until no exchange is open; from now on clients are told to close their connections."""
+        self._drained = asyncio.Event()
+        if self._open == 0:
+            self._drained.set()
+        await self._drained.wait()
+
+    def accept(self, exchange: Exchange) -> None:
+        request = exchange.flow.request
+        fields = tuple(request.headers.items(multi=True))
+        exchange.ticket = self._engine.accept(
+            host_key(request.scheme, request.host, request.port),
+            method=request.method,
+            keyed="Idempotency-Key" in request.headers,
+            window_s=retry.window_s(fields, settings=self._settings),
+        )
+        self._open += 1
+
+    def prepare(self, exchange: Exchange) -> None:
+        request, ticket = exchange.flow.request, self._ticket(exchange)
+        ticket.held = exchange.held
+        # Another addon may have sent it elsewhere meanwhile.
+        ticket.host = host_key(request.scheme, request.host, request.port)
+        request.headers.pop(OURS, None)
+        if self._leads_to_proxy:
+            # nginx compresses nothing for a request with a Via, so origins do not get one.
+            via = request.headers.get("Via", "")
+            if self.pseudonym in _VIA_MEMBER.findall(via):
+                self._engine.fail(ticket, ErrorName.PROXY_LOOP_DETECTED)
+            member = f"{request.http_version.removeprefix('HTTP/')} {self.pseudonym}"
+            request.headers["Via"] = f"{via}, {member}" if via else member
+
+    def grant(self, exchange: Exchange) -> bool:
+        ticket = self._ticket(exchange)
+        if ticket.error is ErrorName.PROXY_LOOP_DETECTED:
+            loop = Reply(error=ticket.error, details="the request has passed this proxy before")
+            exchange.answer = self._respond(exchange, self._error(ticket, loop))
+            return True
+        if not self.ready:
+            return False
+        grant = self._engine.grant(ticket)
+        if grant is None:
+            return False
+        exchange.answer = Send(self._settings.connect_timeout, grant.limit_s, grant.overdue_s)
+        return True
+
+    async def hold(self, exchange: Exchange) -> None:
+        """The wait of the hook `pace_hold`. Leaves `answer` empty for a client that has gone."""
+        result = await self._engine.hold(self._ticket(exchange))
+        if isinstance(result, Grant):
+            exchange.answer = Send(self._settings.connect_timeout, result.limit_s, result.overdue_s)
+        elif result.reason is not Refused.LEFT:
+            exchange.answer = self._respond(exchange, self._refused(exchange, result))
+
+    def sending(self, exchange: Exchange) -> None:
+        self._engine.sending(self._ticket(exchange))
+
+    def overdue(self, exchange: Exchange) -> None:
+        self._engine.overdue(self._ticket(exchange))
+
+    def replied(self, exchange: Exchange, reply: Reply) -> None:
+        ticket = self._ticket(exchange)
+        decision = self._engine.settle(ticket, reply)
+        if isinstance(decision, Retry):
+            exchange.verdict = Again(fresh=decision.fresh)
+        elif reply.error is not None:
+            exchange.verdict = self._respond(exchange, self._error(ticket, reply))
+        else:
+            assert isinstance(decision, Deliver)
+            if exchange.response is not None:
+                answers.annotate(exchange.response, _course(ticket))
+                self._say_goodbye(exchange, exchange.response)
+            exchange.verdict = Release()
+
+    def first_byte(self, exchange: Exchange) -> None:
+        self._engine.first_byte(self._ticket(exchange))
+
+    def cut(self, exchange: Exchange) -> None:
+        self._engine.cut(self._ticket(exchange))
+
+    def left(self, exchange: Exchange) -> None:
+        self._engine.leave(self._ticket(exchange))
+
+    def close(self, exchange: Exchange) -> None:
+        ticket, exchange.ticket = exchange.ticket, None
+        if ticket is not None:
+            self._open -= 1
+            self._engine.close(ticket)
+            if self._drained is not None and self._open == 0:
+                self._drained.set()
+
+    def _respond(self, exchange: Exchange, response: http.Response) -> Respond:
+        self._say_goodbye(exchange, response)
+        return Respond(response)
+
+    def _say_goodbye(self, exchange: Exchange, response: http.Response) -> None:
+        """While draining, an HTTP/1 client is told not to use its connection again (RFC 9112 §9.6)."""
+        if self._drained is not None and exchange.flow.request.http_version.startswith("HTTP/1"):
+            response.headers["Connection"] = "close"
+
+    @staticmethod
+    def _ticket(exchange: Exchange) -> Request:
+        ticket = exchange.ticket
+        assert isinstance(ticket, Request), "an exchange must be accepted first, and not be closed"
+        return ticket
+
+    def _refused(self, exchange: Exchange, refusal: Refusal) -> http.Response:
+        """No (further) attempt: the last reply if there is one, else a 503."""
+        ticket, now = self._ticket(exchange), self.clock.now()
+        last = ticket.last_reply
+        if last is not None and last.status is not None:
+            return answers.kept_reply(
+                last,
+                bytes(exchange.discarded_body),
+                whole=exchange.discarded_whole,
+                is_head=exchange.flow.request.method == "HEAD",
+                course=_course(ticket),
+                now=now,
+            )
+        if last is not None:
+            return self._error(ticket, last, retry_after_s=refusal.retry_after_s)
+        if refusal.reason is Refused.DRAINING:
+            error, details = ErrorName.PROXY_INTERNAL_RESPONSE, "the proxy is shutting down"
+        elif refusal.reason is Refused.CANNOT_COME_IN_TIME:
+            error, details = ErrorName.DESTINATION_UNAVAILABLE, "blocked or paused for longer than the window"
+        else:
+            error, details = ErrorName.DESTINATION_UNAVAILABLE, "no slot came before the window closed"
+        return answers.error_response(
+            error, _course(ticket), now=now, details=details, retry_after_s=refusal.retry_after_s, status=503
+        )
+
+    def _error(self, ticket: Request, reply: Reply, *, retry_after_s: float | None = None) -> http.Response:
+        assert reply.error is not None
+        if retry_after_s is None and ticket.outcome is Outcome.STALL:
+            retry_after_s = self._settings.ladder[-1]
+        return answers.error_response(
+            reply.error,
+            _course(ticket),
+            now=self.clock.now(),
+            details=reply.details,
+            retry_after_s=retry_after_s,
+        )
+
+
+def _course(ticket: Request) -> answers.Course:
+    return answers.Course(attempts=ticket.attempts, waited_s=ticket.waited_s, rung=ticket.rung)

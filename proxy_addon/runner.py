@@ -1,0 +1,186 @@
+"""The embedded runner: a mitmproxy master with only the addons that a pacing proxy needs, from start to exit code.
+
+A full `mitmdump` spends most of its time on dispatching hooks to addons that are of no use here. Which settings exist
+is in `settings.py`, what happens to a request in `addon.py`.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+
+import certifi
+import click
+from mitmproxy import exceptions, master, options
+from mitmproxy.addons import core, disable_h2c, next_layer, proxyserver, tlsconfig, upstream_auth
+
+from proxy_addon import __version__, logs
+from proxy_addon.access import ClientFilter, PasswordFile
+from proxy_addon.addon import Paceproxy
+from proxy_addon.settings import SettingError, Settings
+
+logger = logging.getLogger(__name__)
+
+CA_NAME = "mitmproxy-ca-cert.pem"
+"""What mitmproxy calls the certificate of its authority, in the confdir."""
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT, and return the exit code. Raises `SettingError` where it cannot start."""
+    logs.configure(settings.log_level)
+    with ExitStack() as undo:
+        return asyncio.run(_serve(settings, undo))
+
+
+async def _serve(settings: Settings, undo: ExitStack) -> int:
+    confdir = _prepare_confdir(settings)
+    proxy = master.Master(options.Options())
+    addon = Paceproxy(settings)
+    listeners = proxyserver.Proxyserver()
+    proxy.addons.add(core.Core(), listeners, next_layer.NextLayer(), tlsconfig.TlsConfig(), disable_h2c.DisableH2C())
+    if settings.allow_networks:
+        proxy.addons.add(ClientFilter(settings.allow_networks))
+    if settings.htpasswd is not None:
+        proxy.addons.add(PasswordFile(settings.htpasswd))
+    proxy.addons.add(upstream_auth.UpstreamAuth(), addon)
+    try:
+        _set_options(proxy.options, settings, confdir, undo)
+        await addon.start()
+        await _listen(listeners, settings)
+        addresses = listeners.listen_addrs()
+        _announce(addresses[0], addon.admin_address, confdir)
+        _Signals(proxy, listeners, addon, settings.drain).install()
+        await proxy.run()
+    finally:
+        await addon.stop()
+        await listeners.servers.update([])
+    return 0
+
+
+def _prepare_confdir(settings: Settings) -> Path:
+    """The folder of the CA, for its owner's eyes only where we make it."""
+    confdir = Path(settings.confdir).expanduser()
+    try:
+        confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(confdir, os.W_OK | os.X_OK) and not (confdir / "mitmproxy-ca.pem").exists():
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        raise SettingError(
+            "confdir",
+            f"cannot be used: {error.strerror}",
+            value=settings.confdir,
+            remedy="give a folder that can be written to",
+        ) from error
+    return confdir
+
+
+def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo: ExitStack) -> None:
+    """What the settings mean to mitmproxy; then what the user sets by `--set`."""
+    listen = settings.listen_address
+    values: dict[str, object] = {
+        "confdir": str(confdir),
+        "listen_host": listen.host,
+        "listen_port": listen.port,
+        "http3": False,
+        "ssl_insecure": settings.ssl_insecure,
+    }
+    if settings.upstream_url is not None:
+        parent = settings.upstream_url
+        values["mode"] = [f"upstream:{parent}"]
+        if parent.user:
+            values["upstream_auth"] = f"{parent.user}:{parent.password}"
+    if settings.reverse_url is not None:
+        values["mode"] = [f"reverse:{settings.reverse_url}"]
+    if settings.upstream_ca is not None:
+        values["ssl_verify_upstream_trusted_ca"] = undo.enter_context(_bundle(settings.upstream_ca))
+    opts.update(**values)
+    for item in settings.set:
+        name = item.partition("=")[0]
+        if name not in opts:
+            close = get_close_matches(name, opts.keys(), n=1)
+            remedy = f"did you mean {close[0]}?" if close else "see `mitmdump --options` for those of its core"
+            raise SettingError("set", "names no option of mitmproxy that is loaded", value=item, remedy=remedy)
+        try:
+            opts.set(item)
+        except exceptions.OptionsError as error:
+            raise SettingError("set", f"is refused by mitmproxy: {error}", value=item, remedy="correct it") from error
+
+
+@contextmanager
+def _bundle(path: str) -> Iterator[str]:
+    """A file with the usual authorities and the user's, for as long as the proxy runs."""
+    with tempfile.NamedTemporaryFile("w", prefix="paceproxy-", suffix=".pem", encoding="ascii") as bundle:
+        bundle.write(Path(certifi.where()).read_text(encoding="ascii"))
+        bundle.write("\n" + Path(path).expanduser().read_text(encoding="utf-8").encode("ascii", "replace").decode())
+        bundle.flush()
+        yield bundle.name
+
+
+async def _listen(listeners: proxyserver.Proxyserver, settings: Settings) -> None:
+    if await listeners.setup_servers():
+        return
+    errors = [server.last_exception for server in listeners.servers if server.last_exception]
+    cause = errors[0] if errors else None
+    problem = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else str(cause)
+    raise SettingError(
+        "listen",
+        f"cannot be listened on: {problem}",
+        value=settings.listen,
+        remedy="stop what uses it, or give another address, or 127.0.0.1:0 for any free port",
+    )
+
+
+def _announce(address: tuple[str, int], admin: tuple[str, int] | None, confdir: Path) -> None:
+    """What a user needs to know, and the two lines to export."""
+    url, ca = _url(address), confdir / CA_NAME
+    click.echo(f"paceproxy {__version__}: proxy listening at {url}")
+    if admin is not None:
+        click.echo(f"admin listening at {_url(admin)} (/metrics, /healthz, /readyz)")
+    click.echo(f"CA certificate: {ca}")
+    click.echo("For a crawler in another shell:")
+    click.echo(f"  export HTTP_PROXY={url} HTTPS_PROXY={url} http_proxy={url} https_proxy={url}")
+    click.echo(f"  export SSL_CERT_FILE={ca} REQUESTS_CA_BUNDLE={ca} CURL_CA_BUNDLE={ca} NODE_EXTRA_CA_CERTS={ca}")
+
+
+def _url(address: tuple[str, int]) -> str:
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"http://{host}:{address[1]}"
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first drains, the second ends at once."""
+
+    def __init__(
+        self, proxy: master.Master, listeners: proxyserver.Proxyserver, addon: Paceproxy, drain_s: float
+    ) -> None:
+        self._proxy = proxy
+        self._listeners = listeners
+        self._addon = addon
+        self._drain_s = drain_s
+        self._draining: asyncio.Task[None] | None = None
+
+    def install(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._received)
+
+    def _received(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            self._proxy.shutdown()
+
+    async def _drain(self) -> None:
+        logger.info("Draining: requests in hand have %g s.", self._drain_s)
+        await self._listeners.servers.update([])
+        try:
+            async with asyncio.timeout(self._drain_s):
+                await self._addon.drain()
+        except TimeoutError:
+            logger.warning("Some requests are not done after %g s, and are cut off.", self._drain_s)
+        self._proxy.shutdown()
