@@ -176,7 +176,12 @@ class SqliteStore:
 
     async def _connect(self) -> aiosqlite.Connection:
         opening = _Opening(self._path, self._busy_timeout_s)
-        connection = await aiosqlite.Connection(opening, iter_chunk_size=64)
+        connecting = aiosqlite.Connection(opening, iter_chunk_size=64)
+        # A program that crashes without closing the store must end, and not wait for this thread for ever. It may be
+        # stopped anywhere: the file bears SIGKILL too. (In aiosqlite 0.21 the connection is itself the thread.)
+        thread: Any = getattr(connecting, "_thread", connecting)
+        thread.daemon = True
+        connection = await connecting
         if opening.failure is not None:
             await connection.close()
             raise opening.failure
