@@ -1,12 +1,12 @@
-"""The independent check: Scrapy's own tests of crawling through a MITM proxy, run with mitmdump and with ours.
+"""The independent check: Scrapy's own tests of crawling through a MITM proxy, with mitmdump and with ours.
 
     python tests/scenarios/run_scrapy_mitm.py
 
 It fetches Scrapy's source distribution, makes a virtual environment with what its tests need (both kept in
-`build/scrapy-mitm`), and runs `tests/test_downloader_handler_*.py -k Mitm` once for each proxy, which Scrapy finds
-by the variable MITMDUMP. Exit code 0 if ours passes every test that mitmdump passes. It needs the network and some
-minutes for the first run, so it is no part of the default test run. Run it with the interpreter of an environment
-in which this project is installed.
+`build/scrapy-mitm`), and runs `tests/test_downloader_handler_*.py -k Mitm` three times: with mitmdump, with
+our addon in mitmdump, and with our command. Scrapy finds each by the variable MITMDUMP. Exit code 0 if ours
+pass every test that mitmdump passes. It needs the network, and two minutes for the first run, so it is no part
+of the default test run. Run it with the interpreter of an environment in which this project is installed.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _SCRAPY = "2.19.0"
-"""The version whose tests were looked at; another may call mitmdump with arguments that the wrapper does not know."""
+"""Another version may call mitmdump with arguments that the wrapper does not know."""
 _REQUIREMENTS = (
     "Twisted[http2]",
     "aiohttp",
@@ -46,12 +46,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--scrapy", default=_SCRAPY, help=f"Scrapy's version ({_SCRAPY})")
     parser.add_argument("--work", type=Path, default=_WORK, help=f"folder for what it makes ({_WORK})")
-    parser.add_argument("--only", choices=("mitmdump", "paceproxy"), help="run one of the two")
+    parser.add_argument("--only", help="run one of the three, by its name")
     options = parser.parse_args()
     source = _fetch(options.scrapy, options.work)
     python = _environment(options.scrapy, options.work, source)
     results = {
-        name: _run(name, command, options.work, source, python)
+        name: _run(command, options.work, source, python)
         for name, command in _commands(options.work).items()
         if options.only in (None, name)
     }
@@ -62,12 +62,21 @@ def main() -> int:
 
 
 def _commands(work: Path) -> dict[str, Path]:
-    """Both proxies as executables: MITMDUMP names a file, without arguments."""
-    wrapper = work / "mitmdump-paceproxy"
-    line = shlex.join([sys.executable, str(_HERE / "mitmdump_wrapper.py")])
-    wrapper.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
-    wrapper.chmod(0o755)
-    return {"mitmdump": Path(sys.executable).with_name("mitmdump"), "paceproxy": wrapper}
+    """Every proxy as an executable: MITMDUMP names a file, without arguments."""
+    mitmdump = Path(sys.executable).with_name("mitmdump")
+    addon = _HERE.parents[1] / "proxy_addon" / "addon.py"
+    lines = {
+        "mitmdump": [str(mitmdump)],
+        "mitmdump with our addon": [str(mitmdump), "-s", str(addon)],
+        "paceproxy": [sys.executable, str(_HERE / "mitmdump_wrapper.py")],
+    }
+    return {name: _executable(work / name.replace(" ", "-"), line) for name, line in lines.items()}
+
+
+def _executable(path: Path, line: list[str]) -> Path:
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(line)} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 def _fetch(version: str, work: Path) -> Path:
@@ -94,9 +103,9 @@ def _environment(version: str, work: Path, source: Path) -> Path:
     return python
 
 
-def _run(name: str, command: Path, work: Path, source: Path, python: Path) -> dict[str, str]:
+def _run(command: Path, work: Path, source: Path, python: Path) -> dict[str, str]:
     """Run the tests with one proxy: the outcome of each by its name."""
-    report = work / f"{name}.xml"
+    report = work / f"{command.name}.xml"
     report.unlink(missing_ok=True)
     tests = sorted(str(path) for path in (source / "tests").glob("test_downloader_handler_*.py"))
     arguments = ["-k", "Mitm", "-p", "no:cacheprovider", "-q", f"--junitxml={report}", *tests]
@@ -121,13 +130,18 @@ def _outcome(case: ET.Element) -> str:
 
 
 def _compare(results: Mapping[str, Mapping[str, str]]) -> int:
-    """Say which tests mitmdump passes and ours does not; the exit code."""
-    ours = results.get("paceproxy", {})
-    reference = results.get("mitmdump", dict.fromkeys(ours, "passed"))
-    worse = [name for name, outcome in reference.items() if outcome == "passed" and ours.get(name) == "failed"]
-    for name in worse:
-        _say(f"passes with mitmdump only: {name}")
-    return 1 if worse or "passed" not in {*ours.values(), *reference.values()} else 0
+    """Say which tests mitmdump passes and ours do not; the exit code."""
+    reference = results.get("mitmdump", {})
+    bad = {
+        f"{name}: {test}: {outcome}"
+        for name, outcomes in results.items()
+        for test, outcome in outcomes.items()
+        if outcome != "passed" and (reference.get(test, outcome) == "passed" or outcome == "failed")
+    }
+    for line in sorted(bad):
+        _say(line)
+    missing = [name for name, outcomes in results.items() if "passed" not in outcomes.values()]
+    return 1 if bad or missing or not results else 0
 
 
 def _environ(more: Mapping[str, str]) -> dict[str, str]:

@@ -3,12 +3,10 @@
 import time
 from collections.abc import Callable
 
-_LOOK_EVERY_S = 0.01
 
-
-def until(condition: Callable[[], object], what: str, timeout: float = 10.0) -> None:
+def until(condition: Callable[[], object], what: str, timeout: float = 10.0, *, look_every_s: float = 0.01) -> None:
     """Return once `condition` holds; an AssertionError says `what` was waited for in vain."""
     give_up_at = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < give_up_at, f"waited {timeout} s in vain until {what}"
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(look_every_s)

@@ -1,0 +1,42 @@
+"""Ports at which nobody answers, each in its own way. Held while the context lasts, so nobody else gets them."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+_ADDRESS = "127.0.0.1"
+_FILL_LIMIT = 64
+"""Connections after which the queue of a port with a backlog of 0 is surely full."""
+
+
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port that refuses connections."""
+    with closing(socket.socket()) as bound:
+        bound.bind((_ADDRESS, 0))  # and never listens
+        yield bound.getsockname()[1]
+
+
+@contextmanager
+def mute_port() -> Iterator[int]:
+    """A port that accepts connections and says nothing: a TLS handshake with it never ends."""
+    with closing(socket.create_server((_ADDRESS, 0), backlog=128)) as listening:
+        yield listening.getsockname()[1]
+
+
+@contextmanager
+def unreachable_port() -> Iterator[int]:
+    """A port that leaves attempts to connect without any answer: its queue is full."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(closing(socket.create_server((_ADDRESS, 0), backlog=0)))
+        port = listening.getsockname()[1]
+        for _ in range(_FILL_LIMIT):
+            filler = stack.enter_context(closing(socket.socket()))
+            filler.settimeout(0.2)
+            try:
+                filler.connect((_ADDRESS, port))
+            except TimeoutError:
+                break
+        else:
+            raise AssertionError(f"{_FILL_LIMIT} connections did not fill the queue of a port")
+        yield port
