@@ -29,7 +29,7 @@ MAX_REQUEST_BYTES = 65536
 
 _log = logging.getLogger(__name__)
 
-_HOST_FIELD = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:]+)(?::[0-9]*)?", re.ASCII)
+_HOST_FIELD = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\[\]:]+)(?::[0-9]*)?")
 
 
 @dataclass(frozen=True, slots=True)

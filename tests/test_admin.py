@@ -459,13 +459,15 @@ def test_the_actual_address_is_returned_where_any_free_port_will_do() -> None:
 
 
 def test_a_name_to_listen_on_is_a_name_to_ask_for() -> None:
+    # The one name besides localhost that every machine resolves to itself: an old way to write 127.0.0.1.
     async def scenario() -> None:
-        async with serving(host="LocalHost") as address:
-            asked = await ask(address, "/healthz", host=f"localhost:{address[1]}")
+        async with serving(host="127.1") as address:
+            asked = await ask(address, "/healthz", host=f"127.1:{address[1]}")
             rebound = await ask(address, "/healthz", host="evil.example")
 
+        assert address[0] == "127.0.0.1"
         assert asked.status == 200
-        assert rebound.body.endswith(b"only to: localhost, 127.0.0.1, [::1].\n")
+        assert rebound.body.endswith(b"only to: localhost, 127.0.0.1, [::1], 127.1.\n")
 
     run(scenario())
 
@@ -556,6 +558,26 @@ def test_stopping_closes_the_port_and_open_connections_and_may_be_repeated() -> 
             await asyncio.open_connection(*address)
         writer.close()
         await writer.wait_closed()
+
+    run(scenario())
+
+
+def test_stopping_does_not_wait_for_a_client_that_does_not_read() -> None:
+    def endless(accept: str) -> tuple[bytes, str]:
+        return b"x" * 50_000_000, "text/plain"
+
+    async def scenario() -> None:
+        server = AdminServer(routes(endless, ready))
+        address = await server.start("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*address)
+        transport = writer.transport
+        transport.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answered = await ask(address, "/healthz")
+
+        await server.stop()
+
+        assert answered.status == 200
+        transport.abort()
 
     run(scenario())
 
