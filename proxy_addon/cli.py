@@ -35,7 +35,10 @@ making it fail.
   paceproxy --window 60                    give every request a minute
   paceproxy --listen :8080 --allow 10.0.0.0/8
   paceproxy --upstream http://user:password@parent:3128
-  HTTPS_PROXY=http://127.0.0.1:8080 curl --cacert ~/.mitmproxy/mitmproxy-ca-cert.pem https://example.org/
+
+\b
+  export HTTPS_PROXY=http://127.0.0.1:8080
+  curl --cacert ~/.mitmproxy/mitmproxy-ca-cert.pem https://example.org/
 
 Each flag is also an environment variable (--attempt-timeout is PACE_ATTEMPT_TIMEOUT) and a key of the file that
 --config names (attempt_timeout). A flag wins over a variable, that over the file. An empty variable counts as not

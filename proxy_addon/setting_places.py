@@ -119,11 +119,14 @@ class StoreUrl(Kind[str]):
         if text == "memory:":
             return text
         path = text.removeprefix("sqlite:///")
-        if path == text or not path or path.endswith("/") or "\0" in path:
+        if path == text or not path or "\0" in path:
             raise BadValue("must be memory: or sqlite:///PATH")
         if path == ":memory:":
             raise BadValue("must name a file", "give memory: to keep nothing on disk")
-        return f"sqlite:///{os.path.expanduser(path)}"
+        expanded = os.path.expanduser(path)
+        if path.rpartition("/")[2] in ("", ".", "..", "~") or expanded.startswith("~"):
+            raise BadValue("must name a file", "give a path such as sqlite:////var/lib/paceproxy/hosts.sqlite3")
+        return f"sqlite:///{expanded}"
 
     def mask(self, text: str) -> str:
         return mask_credentials(text)

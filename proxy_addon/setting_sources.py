@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
-from proxy_addon.setting_kinds import Count, Switch
+from proxy_addon.setting_kinds import Count, Switch, to_text
 from proxy_addon.setting_lists import Options
 from proxy_addon.settings import SETTINGS, SettingError, Settings
 
@@ -76,10 +76,11 @@ def option(name: str) -> str:
     return f"pace_{name}"
 
 
-def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to do about a name that is not known: the nearest that is, or `otherwise`."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
+def suggestion(name: str, spellings: Iterable[str], otherwise: str) -> str:
+    """What to do about a name that is not known: the nearest of the spellings that are, or `otherwise`."""
+    known = {_bare(spelling): spelling for spelling in spellings}
+    near = difflib.get_close_matches(_bare(name), known, n=1)
+    return f"did you mean {known[near[0]]}?" if near else otherwise
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
@@ -120,6 +121,11 @@ def from_options(options: "OptManager") -> Settings:
         if name in given:
             raise SettingError(name, "does nothing in your own mitmproxy", source=option(name), remedy=f"use {instead}")
     return _settle(given).settings
+
+
+def _bare(spelling: str) -> str:
+    """The setting's name in any of its spellings, so that what they all share does not make two of them alike."""
+    return spelling.lower().replace("-", "_").lstrip("_").removeprefix(PREFIX.lower())
 
 
 def _settle(given: Mapping[str, Given]) -> Loaded:
@@ -170,7 +176,7 @@ def _read_yaml(path: str, source: str) -> dict[str, tuple[object, int | None]]:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     def refuse(problem: str, remedy: str) -> NoReturn:
-        raise SettingError(CONFIG, problem, value=path, source=source, remedy=remedy)
+        raise SettingError(CONFIG, problem, value=to_text(path), source=source, remedy=remedy)
 
     try:
         # Some editors put a byte order mark first.

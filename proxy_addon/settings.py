@@ -5,6 +5,7 @@ Here is what there is to set and which values go together. How a kind of value i
 `setting_places.py`, where values come from in `setting_sources.py`.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -107,6 +108,11 @@ def _default_store() -> str:
     return f"sqlite:///{user_state_path('paceproxy') / 'hosts.sqlite3'}"
 
 
+def _default_confdir() -> str:
+    # mitmproxy's own, so that whoever trusts its certificates trusts ours.
+    return os.path.expanduser("~/.mitmproxy")
+
+
 class Settings(BaseModel):
     """Every setting, valid in itself and with the others. Made from bad values it raises `SettingError`.
 
@@ -179,7 +185,9 @@ class Settings(BaseModel):
     ssl_insecure: Annotated[bool, Group.ORIGINS, Switch()] = False
     """Do not verify the certificates of origins and of the parent proxy."""
 
-    confdir: Annotated[str, Group.PROCESS, Folder()] = "~/.mitmproxy"
+    confdir: Annotated[str, Group.PROCESS, Folder(), Documented("~/.mitmproxy")] = Field(
+        default_factory=_default_confdir
+    )
     """The folder of our certificate authority, which is made if there is none."""
     drain: Annotated[float, Group.PROCESS, Seconds(zero=True)] = 25.0
     """How long requests in hand may go on after SIGTERM."""
@@ -241,7 +249,9 @@ class Settings(BaseModel):
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, SETTINGS[name].kind.mask(value) if name and isinstance(value, str) else value
+            text = to_text(value)
+            masked = SETTINGS[name].kind.mask(text) if name else text
+            yield name, value if masked == text else masked
 
     @cached_property
     def listen_address(self) -> Address:

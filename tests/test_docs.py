@@ -1,0 +1,66 @@
+"""The documentation is what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from proxy_addon import setting_docs
+from proxy_addon.setting_sources import load
+from proxy_addon.settings import SETTINGS, Settings
+
+ROOT = Path(__file__).parent.parent
+CONFIG = ROOT / "config" / "paceproxy.yaml"
+
+
+def between(text: str, name: str) -> str:
+    """What the README has between the markers of this name."""
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", text, re.DOTALL)
+    assert found is not None, f"README.md has no <!-- {name} --> … <!-- /{name} -->"
+    return found[1]
+
+
+def test_the_readmes_table_of_settings_is_made_from_the_code() -> None:
+    printed = between((ROOT / "README.md").read_text("utf-8"), "settings")
+    assert printed.strip() == setting_docs.table(), "paste what `python -m proxy_addon.setting_docs table` prints"
+
+
+def test_the_table_has_a_row_for_every_setting() -> None:
+    rows = re.findall(r"^\| `--([a-z0-9-]+)(?: [^`]+)?` \|", setting_docs.table(), re.MULTILINE)
+    assert sorted(row.replace("-", "_") for row in rows) == sorted(SETTINGS)
+
+
+def test_the_table_shows_flag_default_and_meaning() -> None:
+    assert "| `--connect-timeout SECONDS` | `10` | How long TCP and TLS may take. |" in setting_docs.table()
+    assert "| `--http2` | `false` |" in setting_docs.table()
+    assert "| `--upstream URL` | none |" in setting_docs.table()
+
+
+def test_the_yaml_file_is_made_from_the_code() -> None:
+    assert CONFIG.read_text("utf-8") == setting_docs.yaml(), (
+        "run `python -m proxy_addon.setting_docs yaml > config/paceproxy.yaml`"
+    )
+
+
+def test_the_yaml_file_as_it_stands_changes_nothing() -> None:
+    assert load({"config": str(CONFIG)}, {}).settings == Settings()
+
+
+def test_the_yaml_file_has_every_setting_at_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    text = re.sub(r"^#(?=[a-z])", "", CONFIG.read_text("utf-8"), flags=re.MULTILINE)
+    assert list(YAML().load(text)) == list(SETTINGS)
+    (tmp_path / "all.yaml").write_text(text)
+    assert load({"config": str(tmp_path / "all.yaml")}, {}).settings == Settings()
+
+
+def test_the_documentation_is_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert setting_docs.main(["table"]) == 0
+    assert capsys.readouterr().out == setting_docs.table() + "\n"
+    assert setting_docs.main(["yaml"]) == 0
+    assert capsys.readouterr().out == setting_docs.yaml()
+    assert setting_docs.main(["html"]) == 2
+    assert setting_docs.main([]) == 2
+    assert capsys.readouterr().out == ""
