@@ -101,7 +101,7 @@ class Paceproxy:
     # --- mitmproxy's hooks -------------------------------------------------------------------------------------
 
     def load(self, loader: Loader) -> None:
-        self._undo.enter_context(dial.installed(self._refusal))
+        self._undo.enter_context(dial.paced_connections(clock=self._clock, refuse=self._refuse))
         if self._given is None:
             add_options(loader)
 
@@ -140,13 +140,13 @@ class Paceproxy:
         if flow.websocket is not None:
             flow.websocket.messages.clear()
 
-    def _refusal(self, address: tuple[str, int]) -> ErrorName | None:
+    def _refuse(self, address: str, port: int) -> ErrorName | None:
         """Why this address must not be dialled: None, or that it is one of our own listeners (section 8)."""
         proxyserver = ctx.master.addons.get("proxyserver")
         own = [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
         if self.admin_address is not None:
             own.append(self.admin_address)
-        return ErrorName.PROXY_LOOP_DETECTED if leads_back(address, own) else None
+        return ErrorName.PROXY_LOOP_DETECTED if leads_back((address, port), own) else None
 
 
 def _force(settings: Settings) -> None:
