@@ -1,0 +1,286 @@
+"""mitmproxy's `HttpStream` made safe: what goes in and out of one request's stream, and how it ends.
+
+Towards origins the stream has another id for each attempt, so that what comes late of one attempt is never taken for
+the next. The client's departure is told at once, also while the stream is blocked. An exception in the stream ends in
+a 500. Whatever happens, the exchange is closed once. What the request does in between is in `stream.py`.
+"""
+
+import logging
+from enum import Enum
+from typing import Protocol
+
+from mitmproxy import flow as mflow
+from mitmproxy.proxy import commands, events
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._base import HttpEvent
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestEndOfMessage,
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpRequestHeadersHook
+
+from proxy_addon.dial import PacedConnectionHandler
+from proxy_addon.exchange import Exchange, Pacing
+from proxy_addon.model import ErrorName, Reply
+from proxy_addon.origins import Origin
+from proxy_addon.refusals import internal_error_response
+
+logger = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    """Where a request is."""
+
+    RECEIVING = "receiving"
+    """Before its first attempt."""
+    HELD = "held"
+    CONNECTING = "connecting"
+    WAITING = "waiting"
+    """Sent, or being sent; no head yet."""
+    DRAINING = "draining"
+    """The reply is discarded; its body is read to the end."""
+    ANSWERING = "answering"
+    """An answer goes to the client."""
+    ENDED = "ended"
+    """The exchange is closed. At most the rest of an upload is still read and dropped."""
+
+
+class Deadline(HttpEvent):
+    """The moment that a stream asked for has come."""
+
+
+class BreakOff(HttpEvent):
+    """Our own code has failed elsewhere: end this request."""
+
+
+class Parent(Protocol):
+    """What a stream needs of the layer that made it."""
+
+    pacing: Pacing
+    handler: PacedConnectionHandler
+
+    def arm(self, stream: "Border", when: float) -> None:
+        """Send it a `Deadline` at this monotonic time, unless it has changed its `deadline` by then."""
+
+    def start_attempt(self, stream: "Border") -> int:
+        """A fresh stream id for what goes to an origin and comes back from there."""
+
+    def end_attempt(self, stream: "Border") -> None:
+        """What still comes for its `attempt_id` goes nowhere."""
+
+    def find_origin(self, wanted: GetHttpConnection, *, method: str, fresh: bool) -> Origin | None:
+        """An open connection that this request may use."""
+
+    def abandon_dial(self, stream: "Border", failure: Reply) -> CommandGenerator[None]:
+        """Let the stream go on with this failure. The dial itself ends, unless others wait for it too."""
+
+
+class Border(HttpStream):
+    """`handle_event` is the border: inside, the stream has its one id; outside, an origin knows it by `attempt_id`."""
+
+    def __init__(self, context: Context, stream_id: int, parent: Parent) -> None:
+        super().__init__(context, stream_id)
+        self.parent = parent
+        self.pacing = parent.pacing
+        self.handler = parent.handler
+        self.exchange: Exchange | None = None
+        """None before the head is complete, and for CONNECT."""
+        self.phase = Phase.RECEIVING
+        self.attempt_id: int | None = None
+        self.dialling: GetHttpConnection | None = None
+        self.deadline: float | None = None
+        """Monotonic seconds. What it means depends on the phase."""
+        self.released = False
+        """The origin's own response is being given to the client."""
+        self._head_sent = False
+        self._response_ended = False
+        self._awake = False
+        self._holds_back = False
+
+    @property
+    def known_exchange(self) -> Exchange:
+        assert self.exchange is not None
+        return self.exchange
+
+    def handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        try:
+            if isinstance(event, BreakOff):
+                yield from self._break_off()
+                return
+            if isinstance(event, RequestProtocolError):
+                self._note_departure(event.message)
+            following: events.Event | None = event
+            while following is not None:
+                current, following = following, None
+                for command in super().handle_event(current):
+                    if isinstance(command, SendHttp):
+                        if self._crosses(command):
+                            yield command
+                            if isinstance(command.event, RequestEndOfMessage):
+                                self.request_sent()
+                            elif self._ends_tunnel(command):
+                                yield from self._drop()
+                    elif isinstance(command, DropStream):
+                        yield from self._drop()
+                    elif isinstance(command, commands.StartHook):
+                        if isinstance(command, HttpRequestHeadersHook):
+                            self._accept()
+                        if command.blocking and not self.handler.is_heard(command):
+                            following = events.HookCompleted(command)  # Saves a task for each.
+                        else:
+                            yield command
+                    else:
+                        yield command
+            if isinstance(event, RequestProtocolError) and self.dialling is not None:
+                gone = Reply(error=ErrorName.CONNECTION_TERMINATED, details="the client has gone")
+                yield from self.parent.abandon_dial(self, gone)
+            if self.client_state == self.state_errored and self._paused is None and self.phase is not Phase.ENDED:
+                yield from self._drop()
+        except Exception:
+            logger.exception("A request failed because of an error in Paceproxy.")
+            yield from self._break_off()
+
+    def request_sent(self) -> None:
+        """The last of the request has been handed to the connection."""
+
+    def _accept(self) -> None:
+        # With an error there is no valid head, and stock is about to refuse it.
+        if self.exchange is None and self.flow.error is None:
+            self.exchange = Exchange(self.flow)
+            self.pacing.accept(self.exchange)
+
+    def _crosses(self, command: SendHttp) -> bool:
+        """Whether it is to be sent."""
+        event = command.event
+        if command.connection is not self.context.client:
+            if self.attempt_id is None:
+                return False  # That attempt is over.
+            event.stream_id = self.attempt_id
+        elif isinstance(event, ResponseHeaders):
+            if event.response.status_code >= 200 or event.response.status_code == 101:
+                self._head_sent = True
+                if self.released:
+                    self.pacing.first_byte(self.known_exchange)
+        elif isinstance(event, ResponseEndOfMessage):
+            ended, self._response_ended = self._response_ended, True
+            return not ended
+        return True
+
+    def _ends_tunnel(self, command: SendHttp) -> bool:
+        """A WebSocket's end. (CONNECT has no exchange, and needs its stream until the client has gone.)"""
+        event = command.event
+        return (
+            isinstance(event, ResponseProtocolError)
+            and event.code is ErrorCode.PASSTHROUGH_CLOSE
+            and self.exchange is not None
+        )
+
+    def _note_departure(self, why: str) -> None:
+        exchange = self.exchange
+        if exchange is not None and self.phase is not Phase.ENDED and exchange.client_left is None:
+            exchange.client_left = why
+            self.pacing.left(exchange)
+
+    # Attempts.
+
+    def start_attempt(self) -> None:
+        self.attempt_id = self.parent.start_attempt(self)
+        if not self._awake:
+            self._awake = True
+            self.handler.keep_awake()
+
+    def end_attempt(self) -> None:
+        """Harmless when there is none."""
+        self.deadline = None
+        self.sleep()
+        if self.attempt_id is not None:
+            self.parent.end_attempt(self)
+            self.attempt_id = None
+
+    def sleep(self) -> None:
+        """From here on a client that does nothing for long is idle."""
+        if self._awake:
+            self._awake = False
+            self.handler.rest()
+
+    def arm(self, delay_s: float) -> None:
+        self.arm_at(self.pacing.clock.monotonic() + delay_s)
+
+    def arm_at(self, when: float) -> None:
+        self.deadline = when
+        self.parent.arm(self, when)
+
+    # The client's side.
+
+    def hold_back(self) -> None:
+        """Stop reading an upload that cannot be sent on yet.
+
+        Not for HTTP/2, where the other streams would stop as well: that needs the stream's own window.
+        """
+        if self.context.client.alpn != b"h2":
+            self._holds_back = True
+            self.handler.hold_back()
+
+    def read_on(self) -> None:
+        if self._holds_back:
+            self._holds_back = False
+            self.handler.read_on()
+
+    def reset_client(self) -> None:
+        """The client must not take what it has for all of it. (HTTP/2 says so itself, by resetting the stream.)"""
+        if self.context.client.alpn != b"h2":
+            self.handler.reset_client()
+
+    # The end.
+
+    def close(self) -> None:
+        """The request is over: leave nothing behind. Harmless when done twice."""
+        self.end_attempt()
+        self.read_on()
+        if self.phase is Phase.ENDED:
+            return
+        self.phase = Phase.ENDED
+        if self.exchange is not None:
+            try:
+                self.pacing.close(self.exchange)
+            except Exception:
+                # The answer has been given: there is nobody left to tell.
+                logger.exception("Closing a request failed because of an error in Paceproxy.")
+
+    def _drop(self) -> CommandGenerator[None]:
+        if self.attempt_id is not None and self.server_state != self.state_done:
+            over = RequestProtocolError(self.attempt_id, "the request is over", ErrorCode.CANCEL)
+            yield SendHttp(over, self.context.server)
+        self.close()
+        yield DropStream(self.stream_id)
+
+    def _break_off(self) -> CommandGenerator[None]:
+        """End it from wherever it is: with a 500, or if the client has a head already, with its connection."""
+        was_complete = self.client_state == self.state_done
+        self._paused = None
+        self._paused_event_queue.clear()
+        self._handle_event = self.client_state = self.server_state = self.state_errored
+        client = self.context.client
+        if not self._head_sent:
+            response = internal_error_response(self.pacing.clock.now())
+            yield SendHttp(ResponseHeaders(self.stream_id, response), client)
+            yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
+            yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
+        if self._head_sent or not was_complete:
+            if self._head_sent:
+                self.reset_client()
+            yield SendHttp(ResponseProtocolError(self.stream_id, "internal error", ErrorCode.KILL), client)
+        if self.exchange is not None and self.phase is not Phase.ENDED:
+            self.flow.error = mflow.Error("Paceproxy failed on this request because of an error of its own.")
+            self.flow.live = False
+            yield HttpErrorHook(self.flow)
+        yield from self._drop()
+        failure = Reply(error=ErrorName.PROXY_INTERNAL_ERROR, details="internal error", charged=False)
+        yield from self.parent.abandon_dial(self, failure)

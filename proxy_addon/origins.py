@@ -1,0 +1,210 @@
+"""A connection towards an origin, from the dial to the first request: its layers, and why it did not come about.
+
+The layers are mitmproxy's (TLS, a parent proxy's CONNECT, HTTP), each made to note its failure as a `Reply`.
+Which connection a request gets is decided in `layer.py`; sockets are in `dial.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from mitmproxy import http
+from mitmproxy.connection import Server
+from mitmproxy.net.http import http1
+from mitmproxy.proxy import commands, events, tunnel
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layer import CommandGenerator, Layer
+from mitmproxy.proxy.layers import tls
+from mitmproxy.proxy.layers.http import GetHttpConnection, HttpClient, HTTPMode, RegisterHttpConnection
+from mitmproxy.proxy.layers.http._http2 import Http2Client
+from mitmproxy.proxy.layers.http._upstream_proxy import HttpUpstreamProxy
+
+from proxy_addon.http1 import RESPONSE_HEAD_LIMIT_BYTES, PacedHttp1Client
+from proxy_addon.model import ErrorName, Reply
+
+type Note = Callable[[Reply], None]
+
+
+@dataclass(slots=True, eq=False)
+class Origin:
+    """A connection that is open or being opened. It goes when it is dead or has failed."""
+
+    server: Server
+    """What requests are sent to."""
+    dialled: Server
+    """Whose socket it is: the parent proxy's, or the same as `server`."""
+    top: Layer
+    """The outermost of its layers."""
+    client: "OriginClient | None" = None
+    """The innermost one."""
+    failure: Reply | None = None
+    """Why TLS or the parent proxy's CONNECT failed."""
+    requests: int = 0
+    """How many attempts it has been given."""
+    idle_since: float = 0.0
+    """Monotonic seconds: the end of the last one."""
+
+    def note(self, failure: Reply) -> None:
+        if self.failure is None:
+            self.failure = failure
+
+    @property
+    def is_idle(self) -> bool:
+        """Open, and ready for one more request. (HTTP/2 always is: it queues what is too many.)"""
+        if not self.server.connected or self.client is None:
+            return False
+        inner = self.client.child_layer
+        return not isinstance(inner, PacedHttp1Client) or inner.is_idle
+
+
+def make_origin(
+    context: Context, wanted: GetHttpConnection, mode: HTTPMode, was_reset: Callable[[Server], bool]
+) -> Origin:
+    """The layers for a connection still to be dialled. `context` is a fork for its own use; its server is replaced."""
+    shared = context.server
+    server = context.server = Server(address=wanted.address)
+    origin = Origin(server, server, top=cast(Layer, None))
+    stack = tunnel.LayerStack()
+    if wanted.via:
+        server.via = wanted.via
+        scheme, address = wanted.via
+        parent = origin.dialled = Server(address=address)
+        if scheme == "https":
+            parent.alpn_offers = tls.HTTP1_ALPNS
+            parent.sni = address[0]
+            stack /= _ParentTls(context, parent, origin.note)
+        # A plain request goes to the parent in absolute form; everything else through a tunnel.
+        stack /= _ParentProxy(context, parent, origin.note, connects=wanted.tls or mode is not HTTPMode.upstream)
+    if wanted.tls:
+        server.sni = _server_name(context, wanted, mode, shared)
+        stack /= _OriginTls(context, server, origin.note)
+    origin.client = OriginClient(context, lambda: was_reset(origin.dialled))
+    stack /= origin.client
+    origin.top = stack[0]
+    return origin
+
+
+def _server_name(context: Context, wanted: GetHttpConnection, mode: HTTPMode, shared: Server) -> str:
+    if mode is HTTPMode.transparent and wanted.address == shared.address:
+        # Inside a tunnel the address may be a literal where the client knows the name; reverse mode sets its own.
+        return shared.sni or context.client.sni or wanted.address[0]
+    return wanted.address[0]
+
+
+class OriginClient(HttpClient):
+    """The innermost layer: opens the connection, then speaks HTTP/1 or HTTP/2."""
+
+    child_layer: Layer
+
+    def __init__(self, context: Context, was_reset: Callable[[], bool]) -> None:
+        super().__init__(context)
+        self._was_reset = was_reset
+
+    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        assert isinstance(event, events.Start)
+        error = yield commands.OpenConnection(self.context.server)
+        if not error:
+            if self.context.server.alpn == b"h2":
+                self.child_layer = Http2Client(self.context)
+            else:
+                self.child_layer = PacedHttp1Client(self.context, self._was_reset)
+            self._handle_event = self.child_layer.handle_event  # type: ignore[method-assign]
+            yield from self._handle_event(event)
+        yield RegisterHttpConnection(self.context.server, error)
+
+
+class _OriginTls(tls.ServerTLSLayer):
+    """TLS with the origin."""
+
+    _charged = True
+
+    def __init__(self, context: Context, server: Server, note: Note) -> None:
+        super().__init__(context, server)
+        self._note = note
+
+    def on_handshake_error(self, err: str) -> CommandGenerator[None]:
+        error, details = tls_error(err)
+        self._note(Reply(error=error, details=details, charged=self._charged))
+        yield from super().on_handshake_error(err)
+
+
+class _ParentTls(_OriginTls):
+    """TLS with a parent proxy, whose failures are no fault of the origin."""
+
+    _charged = False
+
+
+class _ParentProxy(HttpUpstreamProxy):
+    """A tunnel through a parent proxy (`connects`), or just the connection to it."""
+
+    def __init__(self, context: Context, parent: Server, note: Note, *, connects: bool) -> None:
+        super().__init__(context, parent, connects)
+        self._note = note
+
+    def receive_handshake_data(self, data: bytes) -> CommandGenerator[tuple[bool, str | None]]:
+        if not self.send_connect:
+            return (yield from super().receive_handshake_data(data))
+        self.buf += data
+        lines = self.buf.maybe_extract_lines()
+        if not lines:
+            if len(self.buf) > RESPONSE_HEAD_LIMIT_BYTES:
+                return False, self._refused("the parent proxy's answer to CONNECT is too long")
+            return False, None
+        try:
+            response = http1.read_response_head([bytes(line) for line in lines])
+        except ValueError:
+            return False, self._refused("the parent proxy's answer to CONNECT is no HTTP")
+        if not 200 <= response.status_code < 300:
+            return False, self._refused(f"the parent proxy answered CONNECT with {_status(response)}")
+        if self.buf:
+            yield from self.receive_data(bytes(self.buf))
+            self.buf.maybe_extract_at_most(len(self.buf))
+        return True, None
+
+    def on_handshake_error(self, err: str) -> CommandGenerator[None]:
+        # The first note counts: this one is for a parent that closes without an answer.
+        self._refused("the parent proxy closed the connection instead of answering CONNECT")
+        yield from super().on_handshake_error(err)
+
+    def _refused(self, details: str) -> str:
+        self._note(Reply(error=ErrorName.PROXY_INTERNAL_RESPONSE, details=details, charged=False))
+        return details
+
+
+def _status(response: http.Response) -> str:
+    reason = response.reason if response.reason.isascii() and response.reason.isprintable() else ""
+    return f"{response.status_code} {reason}".strip()
+
+
+_CERTIFICATE = "Certificate verify failed: "
+
+
+def tls_error(text: str) -> tuple[ErrorName, str]:
+    """What a failed handshake with a server means. mitmproxy's text is all there is of it.
+
+    1. "Certificate verify failed: ..." → the certificate
+    2. the connection was closed or reset in between → like any connection that ends too early
+    3. an alert from the server: OpenSSL's texts all say so, but for the one that mitmproxy rewrites → alert
+    4. else the two do not understand each other
+    """
+    if text.startswith(_CERTIFICATE):
+        return ErrorName.TLS_CERTIFICATE_ERROR, f"certificate: {text.removeprefix(_CERTIFICATE)}"
+    if text == "connection closed":
+        return ErrorName.CONNECTION_TERMINATED, "the connection was closed during the TLS handshake"
+    if " alert " in text or "cannot agree on a TLS version" in text:
+        return ErrorName.TLS_ALERT_RECEIVED, "the server refused the TLS handshake with an alert"
+    return ErrorName.TLS_PROTOCOL_ERROR, "the server does not speak TLS that we understand"
+
+
+def parent_failure(reply: Reply) -> Reply:
+    """The same failure where what was dialled is a parent proxy: the origin is not to blame.
+
+    Refused stays refused; whatever else it is, the parent cannot be reached.
+    """
+    if reply.error is ErrorName.CONNECTION_REFUSED:
+        return Reply(error=reply.error, details="the parent proxy refused the connection", charged=False)
+    return Reply(
+        error=ErrorName.PROXY_INTERNAL_RESPONSE,
+        details=f"the parent proxy cannot be reached: {reply.details}",
+        charged=False,
+    )

@@ -1,0 +1,380 @@
+"""One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
+
+Built on `border.Border`, which is mitmproxy's `HttpStream` made safe. Stock code still reads the request, fires the
+hooks and writes the response, so that other addons see one clean request and one response. Nothing is sent to an
+origin without a `Send` from the `Pacing`. When and why belongs to that, not here.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+from mitmproxy import http
+from mitmproxy.net.http.validate import validate_headers
+from mitmproxy.proxy import commands, events
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestData,
+    RequestEndOfMessage,
+    RequestHeaders,
+    RequestProtocolError,
+    RequestTrailers,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
+
+from proxy_addon.border import Border, Deadline, Phase
+from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
+from proxy_addon.model import ErrorName, Reply
+from proxy_addon.origins import Origin
+
+DRAIN_LIMIT_BYTES = 65536
+"""A discarded body up to this length is read to its end, so that its connection can be used again. More than that
+costs more than a new connection."""
+DRAIN_LIMIT_S = 5.0
+DRAIN_BEFORE_ANSWER_S = 0.25
+"""The same where the client gets an answer of ours after it."""
+FLUSH_LOOK_S = 0.25
+"""How often to look whether the request has left our buffer, where it had not at once."""
+LINGER_S = 30.0
+"""How long an upload that nobody needs any more is read and dropped, so that its client gets to read the answer
+(nginx's lingering_time)."""
+
+
+@dataclass
+class PaceHoldHook(commands.StartHook):
+    """Hold the request until `exchange.answer` is set. An exception leaves it empty, which refuses the request."""
+
+    name = "pace_hold"
+    exchange: Exchange
+
+
+class NoAnswerError(Exception):
+    """The pacing gave no answer, or one that makes no sense here."""
+
+
+class PacedHttpStream(Border):
+    """See the module's text. `phase` says where the request is."""
+
+    _origin: Origin
+    _send: Send
+    _reused = False
+    _unflushed = False
+    """Part of the request is still in our buffer: the response's time has not begun."""
+    _overdue_at: float | None = None
+    _timeout_at = 0.0
+    _verdict: Again | Respond
+    """What to do once the discarded response is drained."""
+
+    # Hold and dial.
+
+    def start_request_stream(self) -> CommandGenerator[None]:
+        if self.flow.response:  # An addon's, a 407 say. Stock cannot do this.
+            yield from self._respond(self.flow.response)
+        elif (yield from self.make_server_connection()):
+            head = RequestHeaders(self.stream_id, self.flow.request, end_stream=False)
+            yield SendHttp(head, self.context.server)
+            self.client_state = self.state_stream_request_body
+            return
+        if self.phase is not Phase.ENDED:
+            self.client_state = self.state_errored
+
+    def make_server_connection(self) -> CommandGenerator[bool]:
+        """Stock calls this once the request is ready to be sent; True: go on and send it."""
+        exchange = self.known_exchange
+        exchange.held = self.client_state == self.state_done
+        self.pacing.prepare(exchange)
+        if exchange.held:
+            return (yield from self._attempt())
+        self.hold_back()
+        try:
+            return (yield from self._attempt())
+        finally:
+            self.read_on()
+
+    def _attempt(self, again: Again | None = None) -> CommandGenerator[bool]:
+        """Hold and dial, until there is a connection (True) or the request is over (False)."""
+        exchange = self.known_exchange
+        while True:
+            answer = yield from self._hold(at_once=again is None)
+            if answer is None:
+                return False
+            if isinstance(answer, Respond):
+                yield from self._respond(answer.response)
+                return False
+            exchange.number += 1
+            found = yield from self._connect(answer, fresh=again is not None and again.fresh)
+            if (yield from self.check_killed(True)):
+                return False
+            if isinstance(found, Origin):
+                self._begin(found, answer)
+                return True
+            match self._judge(found):
+                case Again() as again:
+                    pass
+                case Respond(response):
+                    yield from self._respond(response)
+                    return False
+
+    def _hold(self, *, at_once: bool) -> CommandGenerator[Send | Respond | None]:
+        """The answer; None where the client has gone.
+
+        After a discarded reply the hook is needed even if the slot is free: the layers below are still busy with
+        delivering the end of that reply, and must return before the same connection is written to.
+        """
+        exchange = self.known_exchange
+        self.phase = Phase.HELD
+        exchange.answer = None
+        if not (at_once and self.pacing.grant(exchange)):
+            yield PaceHoldHook(exchange)
+            if (yield from self.check_killed(True)):
+                return None
+        answer = exchange.answer
+        if answer is None:
+            raise NoAnswerError("neither grant nor the hook pace_hold set an answer")
+        return answer
+
+    def _connect(self, send: Send, *, fresh: bool) -> CommandGenerator[Origin | Reply]:
+        request = self.flow.request
+        wanted = GetHttpConnection((request.host, request.port), request.scheme == "https", self.flow.server_conn.via)
+        self.start_attempt()
+        origin = self.parent.find_origin(wanted, method=request.method, fresh=fresh)
+        if origin is not None:
+            return origin
+        self.phase = Phase.CONNECTING
+        self.dialling = wanted
+        self.arm(send.connect_timeout_s)
+        found = cast(Origin | Reply, (yield wanted))
+        self.dialling = self.deadline = None
+        if isinstance(found, Reply):
+            self.end_attempt()
+        return found
+
+    def _begin(self, origin: Origin, send: Send) -> None:
+        self.context.server = self.flow.server_conn = origin.server
+        self._origin = origin
+        self._send = send
+        self._reused = origin.requests > 0
+        origin.requests += 1
+        self.phase = Phase.WAITING
+        self.pacing.sending(self.known_exchange)
+
+    def _send_request(self) -> CommandGenerator[None]:
+        """Once more, as stock sent it the first time."""
+        request, server = self.flow.request, self.context.server
+        content, trailers = request.raw_content, request.trailers
+        yield SendHttp(RequestHeaders(self.stream_id, request, not (content or trailers)), server)
+        if content:
+            yield SendHttp(RequestData(self.stream_id, content), server)
+        if trailers:
+            yield SendHttp(RequestTrailers(self.stream_id, trailers), server)
+        yield SendHttp(RequestEndOfMessage(self.stream_id), server)
+
+    # Time.
+
+    def request_sent(self) -> None:
+        if self.phase is Phase.WAITING:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
+        """The response's time begins when the last byte of the request has left our buffer."""
+        self._unflushed = self.handler.unsent_bytes(self._origin.dialled) > 0
+        if self._unflushed:
+            self.arm(FLUSH_LOOK_S)
+            return
+        send, now = self._send, self.pacing.clock.monotonic()
+        self._timeout_at = now + send.response_timeout_s
+        self._overdue_at = None if send.overdue_after_s is None else now + send.overdue_after_s
+        self.arm_at(self._timeout_at if self._overdue_at is None else self._overdue_at)
+
+    def _deadline_while_waiting(self) -> CommandGenerator[None]:
+        if self._unflushed:
+            self._start_clock()
+            return
+        if self._overdue_at is not None:
+            self._overdue_at = None
+            self.arm_at(self._timeout_at)
+            self.pacing.overdue(self.known_exchange)
+            return
+        yield from self._abort("no response in time")
+        details = f"no response within {self._send.response_timeout_s:g} s"
+        yield from self._failed(Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT, details=details))
+
+    # The reply.
+
+    def state_wait_for_response_headers(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Deadline):
+            yield from self._deadline_while_waiting()
+            return
+        assert isinstance(event, ResponseHeaders)
+        self.deadline = None
+        response = event.response
+        if invalid := self._invalid(response):
+            yield from self._abort("invalid response")
+            yield from self._failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
+            return
+        # The place to hold a body back: between the head and the question what it means.
+        self.known_exchange.response = response
+        fields = tuple(
+            (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+            for name, value in response.headers.fields
+        )
+        verdict = self._judge(Reply(response.status_code, fields, reused=self._reused))
+        if isinstance(verdict, Release):
+            self.phase = Phase.ANSWERING
+            self.released = True
+            response.stream = True
+            self.sleep()
+            yield from super().state_wait_for_response_headers(event)
+            return
+        self.phase = Phase.DRAINING
+        self._verdict = verdict
+        exchange = self.known_exchange
+        exchange.discarded_body = bytearray()
+        exchange.discarded_whole = False
+        self._drained_bytes = 0
+        self.server_state = self.state_drain
+        self.arm(DRAIN_LIMIT_S if isinstance(verdict, Again) else DRAIN_BEFORE_ANSWER_S)
+
+    def start_response_stream(self) -> CommandGenerator[None]:
+        """As stock, without a line in the log for each response."""
+        assert self.flow.response
+        yield SendHttp(ResponseHeaders(self.stream_id, self.flow.response), self.context.client)
+        self.server_state = self.state_stream_response_body
+
+    def _invalid(self, response: http.Response) -> str:
+        if self.context.options.validate_inbound_headers:
+            try:
+                validate_headers(response)
+            except ValueError as error:
+                return f"invalid response: {error}"
+        return ""
+
+    def _judge(self, reply: Reply) -> Release | Again | Respond:
+        exchange = self.known_exchange
+        exchange.verdict = None
+        self.pacing.replied(exchange, reply)
+        match exchange.verdict:
+            case Respond() as verdict:
+                return verdict
+            case Release() as verdict if exchange.response is not None:
+                return verdict
+            case Again() as verdict if exchange.held:
+                return verdict
+        raise NoAnswerError(f"{exchange.verdict} is no possible verdict on {reply}")
+
+    def _failed(self, reply: Reply) -> CommandGenerator[None]:
+        """The attempt is over without a response."""
+        self.end_attempt()
+        yield from self._go_on(self._judge(reply))
+
+    def _go_on(self, verdict: Release | Again | Respond) -> CommandGenerator[None]:
+        if isinstance(verdict, Respond):
+            yield from self._respond(verdict.response)
+            return
+        assert isinstance(verdict, Again)
+        self.flow.response = self.known_exchange.response = None
+        self.server_state = self.state_wait_for_response_headers
+        if (yield from self._attempt(verdict)):
+            yield from self._send_request()
+
+    # A response that is discarded.
+
+    def state_drain(self, event: events.Event) -> CommandGenerator[None]:
+        exchange = self.known_exchange
+        if isinstance(event, ResponseData):
+            self._drained_bytes += len(event.data)
+            room = self.pacing.keep_reply_bytes - len(exchange.discarded_body)
+            exchange.discarded_body += event.data[: max(0, room)]
+            if self._drained_bytes > DRAIN_LIMIT_BYTES:
+                yield from self._abort("discarded")
+                yield from self._drained()
+        elif isinstance(event, ResponseEndOfMessage):
+            exchange.discarded_whole = self._drained_bytes == len(exchange.discarded_body)
+            yield from self._drained()
+        elif isinstance(event, Deadline):
+            yield from self._abort("discarded")
+            yield from self._drained()
+
+    def _drained(self) -> CommandGenerator[None]:
+        self.end_attempt()
+        yield from self._go_on(self._verdict)
+
+    # Answers.
+
+    def _respond(self, response: http.Response) -> CommandGenerator[None]:
+        """Give the client a response that did not come from the origin just so; the usual hooks fire."""
+        self.phase = Phase.ANSWERING
+        self.flow.response = response
+        response.timestamp_start = self.pacing.clock.now()
+        yield HttpResponseHeadersHook(self.flow)
+        if not (yield from self.check_killed(True)):
+            yield from self.send_response()
+
+    def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
+        yield from super().send_response(already_streamed)
+        if self.server_state == self.state_done and self.client_state not in (self.state_done, self.state_errored):
+            # The upload goes on. Stock would keep the end of the response until that has ended.
+            yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
+            if self.attempt_id is None:
+                self._linger()
+
+    def _linger(self) -> None:
+        """The answer is given; the rest of the upload is of no use to anybody."""
+        self.close()
+        self.client_state = self.state_drop_upload
+        self.server_state = self.state_linger
+        self.arm(LINGER_S)
+
+    def state_drop_upload(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, RequestEndOfMessage):
+            self.client_state = self.state_done
+            yield DropStream(self.stream_id)
+
+    def state_linger(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Deadline):
+            enough = ResponseProtocolError(self.stream_id, "the upload was not needed", ErrorCode.KILL)
+            yield SendHttp(enough, self.context.client)
+            yield DropStream(self.stream_id)
+
+    # Failures.
+
+    def check_invalid(self, request: bool) -> CommandGenerator[bool]:
+        """Responses have been checked before they were judged."""
+        return (yield from super().check_invalid(True)) if request else False
+
+    def handle_protocol_error(self, event: RequestProtocolError | ResponseProtocolError) -> CommandGenerator[None]:
+        if self.phase is Phase.ENDED:
+            yield DropStream(self.stream_id)
+            return
+        if isinstance(event, ResponseProtocolError) and self.client_state != self.state_errored:
+            if self.phase is Phase.WAITING:
+                yield from self._failed(self._broken_off(event))
+                return
+            if self.phase is Phase.DRAINING:
+                yield from self._drained()
+                return
+            if self.server_state == self.state_done:
+                self._linger()
+                return
+            if self.released:
+                self.pacing.cut(self.known_exchange)
+                self.reset_client()
+        yield from super().handle_protocol_error(event)
+
+    def _broken_off(self, event: ResponseProtocolError) -> Reply:
+        faulty = event.code in (ErrorCode.RESPONSE_VALIDATION_FAILED, ErrorCode.HTTP_1_1_REQUIRED)
+        return Reply(
+            error=ErrorName.HTTP_PROTOCOL_ERROR if faulty else ErrorName.CONNECTION_TERMINATED,
+            details=event.message,
+            reused=self._reused,
+        )
+
+    def _abort(self, why: str) -> CommandGenerator[None]:
+        """End the attempt at the origin: HTTP/1 closes the connection, HTTP/2 resets the one stream."""
+        yield SendHttp(RequestProtocolError(self.stream_id, why, ErrorCode.CANCEL), self.context.server)
+        self.end_attempt()
