@@ -1,6 +1,7 @@
 """The settings as the documentation shows them: the table of the README and the commented YAML file.
 
-`python -m proxy_addon.setting_docs table` and `yaml` instead print them; `tests/test_docs.py` says when that is due.
+`python -m proxy_addon.setting_docs table` prints the one, `yaml` in its place the other. `tests/test_docs.py` fails
+when that is due.
 """
 
 import sys

@@ -46,7 +46,6 @@ class Kind[T](ABC):
     """What stands for the value in `--flag METAVAR`; empty for a switch."""
     remedy: ClassVar[str]
     """What to do about a bad value; `{default}` is put in."""
-    unit: ClassVar[str] = ""
 
     @abstractmethod
     def parse(self, value: object) -> T:
@@ -71,7 +70,6 @@ class Seconds(Kind[float]):
 
     metavar = "SECONDS"
     remedy = "give seconds such as {default}"
-    unit = "seconds"
 
     zero: bool = False
     """Whether 0 is allowed."""
@@ -123,7 +121,6 @@ class Size(Kind[int]):
 
     metavar = "BYTES"
     remedy = "give bytes such as 65536 or 64k"
-    unit = "bytes"
 
     def parse(self, value: object) -> int:
         found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -38,7 +38,6 @@ class Ladder(Kind[tuple[float, ...]]):
 
     metavar = "SECONDS,..."
     remedy = "give a comma list such as {default}"
-    unit = "seconds"
 
     def parse(self, value: object) -> tuple[float, ...]:
         paces = []
@@ -76,9 +75,8 @@ class Stalls(Kind[frozenset[str]]):
         for item in items(value):
             name = str(item).strip().lower()
             if name not in STALL_NAMES and not _STATUS.fullmatch(name):
-                raise BadValue(
-                    f"must be a comma list of {', '.join(STALL_NAMES)} and status codes from 400 to 599 (not {name!r})"
-                )
+                known = ", ".join(STALL_NAMES)
+                raise BadValue(f"must be a comma list of {known} and status codes from 400 to 599 (not {name[:40]!r})")
             names.add(name)
         return frozenset(names)
 

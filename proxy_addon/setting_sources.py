@@ -193,6 +193,9 @@ def _read_yaml(path: str, source: str) -> dict[str, tuple[object, int | None]]:
         refuse(f"must be valid YAML (line {line}: {what})", "write one `name: value` a line")
     except YAMLError as error:
         refuse(f"must be valid YAML ({error})", "write one `name: value` a line")
+    except ValueError as error:
+        # What looks like a date or a number and is none: 2026-99-99, or 5,000 digits.
+        refuse(f"must be valid YAML ({error})", "put such values in quotation marks")
     except RecursionError:
         refuse("must be settings by name, not nested", "write one `name: value` a line")
     if content is None:
