@@ -1,0 +1,70 @@
+"""A store that can be told to fail, and that counts what it is asked.
+
+Rule: what it says it has written is what the store behind it has written; it adds failures and delays, nothing else.
+"""
+
+import asyncio
+from typing import Literal
+
+from proxy_addon.model import HostState
+from proxy_addon.store import Changes, Store, StoreError
+
+type Trouble = Literal["refuses", "loses answers", "crashes"]
+"""What is wrong with a store: it does nothing; it does what it is asked and the answer gets lost; it has a bug."""
+
+
+class TroubledStore:
+    """Hands everything on to another store. Every call lets others run before and after it, as any real one does."""
+
+    def __init__(self, behind: Store) -> None:
+        self.behind = behind
+        self.trouble: Trouble | None = None
+        self.swaps = 0
+        """How often a row was to be written, races lost and failures included."""
+
+    @property
+    def shared(self) -> bool:
+        return self.behind.shared
+
+    async def open(self) -> None:
+        await self.behind.open()
+
+    async def close(self) -> None:
+        await self.behind.close()
+
+    async def get(self, host: str) -> HostState | None:
+        await self._ask()
+        row = await self.behind.get(host)
+        await self._answer()
+        return row
+
+    async def swap(self, host: str, expected: int | None, new: HostState | None, *, now: float) -> int | None:
+        self.swaps += 1
+        await self._ask()
+        version = await self.behind.swap(host, expected, new, now=now)
+        await self._answer()
+        return version
+
+    async def changes_since(self, version: int) -> Changes:
+        await self._ask()
+        changes = await self.behind.changes_since(version)
+        await self._answer()
+        return changes
+
+    async def heartbeat(self, now: float) -> int:
+        await self._ask()
+        processes = await self.behind.heartbeat(now)
+        await self._answer()
+        return processes
+
+    async def _ask(self) -> None:
+        await asyncio.sleep(0)
+        if self.trouble == "refuses":
+            raise StoreError("disk I/O error, as the test wants it")
+        if self.trouble == "crashes":
+            raise ZeroDivisionError("a bug, as the test wants it")
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if self.trouble == "loses answers":
+            raise StoreError("the answer was lost, as the test wants it")

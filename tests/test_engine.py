@@ -1,0 +1,1562 @@
+"""The engine of one process in virtual time, from the contract: what an origin gets to see, and what clients get."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from proxy_addon.engine import Engine
+from proxy_addon.model import (
+    AttemptEnded,
+    ErrorName,
+    Event,
+    HostPaused,
+    HostState,
+    Outcome,
+    Reply,
+    RequestEnded,
+    RetryAfterCapped,
+)
+from proxy_addon.request import Deliver, Refused
+from proxy_addon.settings import Settings
+from tests.support.world import (
+    PAGE,
+    REFUSED,
+    SILENT,
+    START,
+    UNAVAILABLE,
+    UNREACHABLE,
+    Answer,
+    Hit,
+    Script,
+    World,
+    always,
+    ended,
+    in_turn,
+    status,
+    until,
+    virtual,
+)
+
+SLOW_PAGE = Answer(after_s=1.0)
+ENDLESS = Answer(after_s=500.0)
+"""No outcome while a test looks: with an `attempt_timeout` of 500 s and more it is a page in the end."""
+RESET = Answer(error=ErrorName.CONNECTION_TERMINATED)
+RESET_REUSED = Answer(error=ErrorName.CONNECTION_TERMINATED, reused=True)
+
+
+def on_rung(
+    rung: int,
+    *,
+    slot_in: float = 0.0,
+    blocked_in: float | None = None,
+    paused_in: float | None = None,
+    pauses: int = 0,
+) -> HostState:
+    """A row as of the world's beginning; times in seconds from then."""
+    return HostState(
+        rung=rung,
+        next_slot_at=START + slot_in,
+        blocked_until=0.0 if blocked_in is None else START + blocked_in,
+        stalled_at=START,
+        counted_at=START,
+        paused_until=0.0 if paused_in is None else START + paused_in,
+        pauses=pauses,
+    )
+
+
+def by_path(**answers: Answer) -> Script:
+    """The paths named get these answers, all others a page."""
+    return lambda hit: answers.get(hit.path.strip("/"), PAGE)
+
+
+# A healthy host
+
+
+@virtual()
+async def test_a_healthy_host_is_asked_at_once_and_nothing_is_written(world: World) -> None:
+    for _ in range(100):
+        world.visit()
+    await world.clock.settle()
+
+    assert world.sent() == [0.0] * 100
+    assert world.process.store.swaps == 0
+    assert world.process.engine.snapshot().hosts == ()
+
+
+@virtual()
+async def test_a_slow_host_that_answers_is_not_sick(world: World) -> None:
+    world.origin = always(Answer(after_s=10.0))
+    visits = [world.visit() for _ in range(50)]
+    await world.finish()
+
+    assert world.sent() == [0.0] * 50
+    assert {visit.done_at for visit in visits} == {10.0}
+    assert await world.stored() is None
+
+
+# Climbing and stepping down, as the origin sees it
+
+
+@virtual()
+async def test_a_lone_request_is_tried_again_by_the_ladder_until_its_window_closes(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 2, 7, 22, 52, 112, 172, 232, 292, 352, 412, 472, 532, 592]
+    assert (visit.status, visit.done_at) == (503, 592.0)
+    assert visit.request.outcome is Outcome.STALL
+
+
+@virtual()
+async def test_a_host_climbs_with_a_burst_and_steps_down_page_by_page(world: World) -> None:
+    world.origin = until(60, UNAVAILABLE, SLOW_PAGE)
+    visits = [world.visit() for _ in range(10)]
+    await world.finish()
+
+    assert world.sent() == [0] * 10 + [60, 91, 107, 113, 116] + [117] + [118, 118] + [119, 119]
+    assert [visit.status for visit in visits] == [200] * 10
+    assert await world.stored() is None
+
+
+@virtual(window=3_600.0, attempt_timeout=25.0)
+async def test_no_page_is_lost_in_an_outage_of_ten_minutes(world: World) -> None:
+    world.origin = until(600, SILENT)
+    visits = [world.visit(f"/{number}") for number in range(30)]
+    await world.finish()
+
+    assert world.sent()[:30] == [0] * 30
+    assert world.sent()[30:41] == [85, 195, 305, 415, 525, 635, 665, 680, 685, 687, 687]
+    assert [visit.status for visit in visits] == [200] * 30
+
+
+@virtual()
+async def test_other_hosts_go_at_full_speed_while_one_is_blocked(world: World) -> None:
+    world.origin = always(status(429, retry_after="60"))
+    world.visit()
+    await world.pass_until(1)
+    others = [world.visit(host=f"{name}.example") for name in ("a", "b") for _ in range(20)]
+    await world.pass_until(2)
+
+    assert {other.done_at for other in others} == {1.0}
+    world.origin = always(PAGE)
+    await world.finish()
+
+
+@virtual(row=on_rung(3))
+async def test_the_pace_is_the_hosts_however_many_requests_wait(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    for _ in range(20):
+        world.visit(window=100)
+    await world.finish()
+
+    assert world.sent() == [0, 30, 90, 100]
+    assert [hit.late for hit in world.hits["shop.example"]] == [False, False, False, True]
+
+
+# The line
+
+
+@virtual(row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_ten_thousand_waiters_cost_one_claim_per_slot(world: World) -> None:
+    world.origin = always(ENDLESS)
+    visits = [world.visit() for _ in range(10_000)]
+    await world.pass_until(25)
+
+    assert world.sent() == [5, 10, 15, 20, 25]
+    assert world.process.store.swaps == 5
+    assert world.process.engine.snapshot().waiting == 9_995
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_with_equal_windows_first_come_is_first_served(world: World) -> None:
+    for name in "abcde":
+        world.visit(name)
+    await world.finish()
+
+    assert world.paths() == ["a", "b", "c", "d", "e"]
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_someone_watching_a_spinner_gets_ahead_of_a_batch(world: World) -> None:
+    world.visit("batch 1", window=600)
+    world.visit("batch 2", window=600)
+    await world.pass_until(1)
+    world.visit("spinner", window=45)
+    await world.finish()
+
+    assert world.paths() == ["spinner", "batch 1", "batch 2"]
+
+
+@virtual(ladder=(0.0, 580.0), row=on_rung(1, slot_in=580))
+async def test_a_batch_is_not_kept_waiting_for_ever_by_spinners(world: World) -> None:
+    world.visit("batch", window=600)
+    await world.pass_until(554)
+    world.visit("early spinner", window=45)
+    await world.pass_until(556)
+    world.visit("late spinner", window=45)
+    await world.finish()
+
+    assert world.paths() == ["early spinner", "batch", "late spinner"]
+
+
+@virtual(row=on_rung(1, slot_in=2))
+async def test_a_bad_page_goes_to_the_back_of_the_line(world: World) -> None:
+    world.origin = by_path(bad=UNAVAILABLE)
+    for name in ("bad", "a", "b", "c"):
+        world.visit(name, window=60)
+    await world.finish()
+
+    assert world.paths()[:5] == ["bad", "a", "b", "c", "bad"]
+    assert world.sent()[:5] == [2, 7, 9, 9, 9]
+
+
+# Retries
+
+
+@virtual()
+async def test_a_retry_waits_by_its_own_stalls_however_well_the_host_is(world: World) -> None:
+    world.origin = by_path(bad=UNAVAILABLE)
+    bad = world.visit("bad")
+    await world.pass_until(1)
+    good = world.visit("good")
+    await world.pass_until(60)
+    quick = world.visit("quick")
+    await world.finish()
+
+    assert world.sent("bad") == [0, 2, 7, 22, 52, 112]
+    assert (good.done_at, quick.done_at) == (2.0, 60.0)
+    assert (bad.status, bad.done_at) == (503, 112.0)
+
+
+@virtual()
+async def test_a_retry_that_cannot_come_before_its_window_closes_is_answered_at_once(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit(window=10)
+    await world.finish()
+
+    assert world.sent() == [0, 2, 7]
+    assert (visit.status, visit.done_at) == (503, 7.0)
+
+
+@virtual(max_attempts=3)
+async def test_the_last_of_so_many_attempts_is_the_answer(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 2, 7]
+    assert (visit.status, visit.done_at) == (503, 7.0)
+
+
+@virtual(row=on_rung(3, slot_in=15), max_attempts=1)
+async def test_the_number_of_attempts_never_bounds_the_wait(world: World) -> None:
+    visit = world.visit()
+    await world.finish()
+
+    assert (visit.status, visit.done_at) == (200, 15.0)
+
+
+@virtual()
+async def test_a_post_is_not_sent_twice_but_paced_and_its_stall_counts(world: World) -> None:
+    world.origin = in_turn(status(500), PAGE)
+    first = world.visit(method="POST")
+    await world.pass_until(1)
+    second = world.visit(method="POST")
+    await world.finish()
+
+    assert (first.status, first.done_at) == (500, 0.0)
+    assert (second.status, second.done_at) == (200, 2.0)
+    assert world.sent() == [0, 2]
+
+
+@virtual()
+async def test_a_post_with_a_key_is_sent_again(world: World) -> None:
+    world.origin = in_turn(status(500), PAGE)
+    visit = world.visit(method="POST", keyed=True)
+    await world.finish()
+
+    assert (visit.status, world.sent()) == (200, [0, 2])
+
+
+@virtual()
+async def test_a_post_that_cannot_have_arrived_is_sent_again(world: World) -> None:
+    world.origin = in_turn(UNREACHABLE, PAGE)
+    visit = world.visit(method="POST")
+    await world.finish()
+
+    assert (visit.status, world.sent()) == (200, [12])
+
+
+@virtual()
+async def test_a_streamed_body_is_sent_once(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit(method="PUT", held=False)
+    await world.finish()
+
+    assert (visit.status, world.sent()) == (503, [0])
+
+
+@pytest.mark.parametrize(
+    "answer", [status(409), Answer(error=ErrorName.DNS_TIMEOUT, refused=True)], ids=["in progress", "lookup"]
+)
+@virtual()
+async def test_a_stall_that_does_not_climb_is_tried_again_and_holds_up_nobody(world: World, answer: Answer) -> None:
+    world.origin = in_turn(answer, PAGE)
+    stalled = world.visit(method="POST", keyed=True)
+    await world.pass_until(1)
+    other = world.visit("other")
+    await world.finish()
+
+    assert (stalled.status, stalled.done_at) == (200, 2.0)
+    assert other.done_at == 1.0
+    assert await world.stored() is None
+
+
+# A page's own fault
+
+
+@virtual()
+async def test_a_500_is_given_at_its_fourth_stall_while_the_host_serves_others(world: World) -> None:
+    world.origin = by_path(bad=status(500))
+    bad = world.visit("bad")
+    await world.pass_until(1)
+    world.visit("good")
+    await world.finish()
+
+    assert world.sent("bad") == [0, 2, 7, 22]
+    assert (bad.status, bad.done_at) == (500, 22.0)
+    assert await world.stored() is None
+
+
+@virtual()
+async def test_a_429_is_never_given_early(world: World) -> None:
+    world.origin = by_path(api=status(429))
+    api = world.visit("api")
+    await world.pass_until(1)
+    world.visit("good")
+    await world.finish()
+
+    assert world.sent("api") == [0, 2, 7, 22, 52, 112, 172, 232, 292, 352, 412, 472, 532, 592]
+    assert (api.status, api.done_at) == (429, 592.0)
+
+
+@virtual()
+async def test_the_last_500_of_a_crawl_has_evidence_in_the_pages_before_it(world: World) -> None:
+    world.origin = by_path(bad=status(500))
+    world.visit("good")
+    await world.pass_until(1)
+    bad = world.visit("bad")
+    await world.pass_until(20)
+
+    assert world.process.rung() == 1, "its first stall climbs, its others do not"
+    await world.finish()
+    assert world.sent("bad") == [1, 3, 8, 23]
+    assert bad.status == 500
+
+
+@virtual()
+async def test_a_host_that_never_served_has_no_bad_pages(world: World) -> None:
+    world.origin = always(status(500))
+    visit = world.visit()
+    await world.finish()
+
+    assert len(world.sent()) == 14
+    assert visit.done_at == 592.0
+
+
+@virtual()
+async def test_a_lone_503_after_pages_is_no_evidence(world: World) -> None:
+    world.origin = by_path(bad=UNAVAILABLE)
+    world.visit("good")
+    await world.pass_until(1)
+    bad = world.visit("bad")
+    await world.finish()
+
+    assert world.sent("bad")[:6] == [1, 3, 8, 23, 53, 113]
+    assert bad.done_at == 593.0
+
+
+@virtual()
+async def test_three_500s_since_the_last_page_are_the_pages_fault(world: World) -> None:
+    world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
+    world.visit("good")
+    await world.pass_until(1)
+    bad = [world.visit(f"bad {number}") for number in range(3)]
+    await world.finish()
+
+    assert world.sent()[4:] == [16, 31, 46, 61, 76, 91, 106, 121, 136]
+    assert [visit.request.attempts for visit in bad] == [4, 4, 4]
+    assert [visit.status for visit in bad] == [500, 500, 500]
+
+
+@virtual()
+async def test_four_500s_since_the_last_page_are_the_hosts_fault(world: World) -> None:
+    world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
+    world.visit("good")
+    await world.pass_until(1)
+    bad = [world.visit(f"bad {number}") for number in range(4)]
+    await world.finish()
+
+    assert world.sent()[5:] == [31, 91, 151, 211, 271, 331, 391, 451, 511, 571]
+    assert [visit.done_at for visit in bad] == [601, 571, 601, 601]
+    assert {visit.request.last_reply for visit in bad} == {Reply(status=500)}
+
+
+@virtual(page_fault_after=0)
+async def test_no_page_is_at_fault_where_that_is_switched_off(world: World) -> None:
+    world.origin = by_path(bad=status(500))
+    bad = world.visit("bad", window=100)
+    await world.pass_until(1)
+    world.visit("good")
+    await world.finish()
+
+    assert world.sent("bad") == [0, 2, 7, 22, 52]
+    assert bad.status == 500
+
+
+@virtual()
+async def test_a_retry_after_of_a_page_at_fault_holds_all_the_same(world: World) -> None:
+    world.origin = by_path(bad=status(503, retry_after="30"))
+    bad = world.visit("bad")
+    await world.pass_until(1)
+    world.visit("good")
+    await world.pass_until(31)
+    world.visit("later")
+    await world.finish()
+
+    assert world.sent("good") == [30]
+    assert world.sent("later") == [60]
+    assert world.sent("bad") == [0, 30, 60, 90, 120, 180]
+    assert bad.done_at == 180.0
+
+
+# Time-outs
+
+
+@virtual()
+async def test_a_page_that_takes_longer_than_the_time_out_arrives(world: World) -> None:
+    world.origin = always(Answer(after_s=40.0))
+    visit = world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 32]
+    assert (visit.status, visit.done_at) == (200, 72.0)
+
+
+@virtual()
+async def test_the_time_doubles_again_with_each_time_out(world: World) -> None:
+    world.origin = always(Answer(after_s=100.0))
+    visit = world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 32, 97]
+    assert (visit.status, visit.done_at) == (200, 197.0)
+
+
+@virtual()
+async def test_the_longer_time_ends_with_the_window_but_never_below_the_setting(world: World) -> None:
+    world.origin = always(Answer(after_s=100.0))
+    visit = world.visit(window=100)
+    await world.finish()
+
+    assert world.sent() == [0, 32, 97]
+    assert visit.done_at == 127.0
+    assert visit.reply == Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT)
+
+
+@virtual()
+async def test_a_slow_answer_to_a_post_is_a_stall_at_the_time_out_and_arrives_all_the_same(world: World) -> None:
+    world.origin = always(Answer(after_s=40.0))
+    visit = world.visit(method="POST")
+    await world.pass_until(31)
+    assert world.process.rung() == 1
+    await world.finish()
+
+    assert world.sent() == [0]
+    assert (visit.status, visit.done_at) == (200, 40.0)
+    assert ended(world.process.events) == [(Outcome.STALL, ErrorName.HTTP_RESPONSE_TIMEOUT)]
+    assert visit.ended.outcome is Outcome.SERVED
+    await world.clock.settle()
+    assert await world.stored() is None
+
+
+@virtual()
+async def test_a_stall_recorded_at_the_time_out_is_not_recorded_again_by_its_reply(world: World) -> None:
+    world.origin = always(status(503, after_s=40.0))
+    visit = world.visit(method="POST")
+    await world.finish()
+    await world.clock.settle()
+
+    assert (visit.status, world.process.rung()) == (503, 1)
+    assert ended(world.process.events) == [(Outcome.STALL, ErrorName.HTTP_RESPONSE_TIMEOUT)]
+
+
+@virtual()
+async def test_a_silent_post_is_given_up_when_its_window_closes(world: World) -> None:
+    world.origin = always(SILENT)
+    visit = world.visit(method="POST", window=100)
+    await world.finish()
+
+    assert visit.done_at == 100.0
+    assert visit.reply == Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT)
+    assert world.process.rung() == 1
+
+
+# A kept-alive connection that the origin had closed
+
+
+@virtual()
+async def test_a_dead_connection_costs_nothing(world: World) -> None:
+    world.origin = in_turn(RESET_REUSED, PAGE)
+    visit = world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 0]
+    assert (visit.status, visit.done_at) == (200, 0.0)
+    assert ended(world.process.events) == [(Outcome.SERVED, None)]
+    assert visit.ended.attempts == 1
+    assert world.process.store.swaps == 0
+
+
+@virtual(row=on_rung(1))
+async def test_on_a_paced_host_the_second_connection_claims_a_slot_first(world: World) -> None:
+    world.origin = in_turn(RESET_REUSED, ENDLESS)
+    visit = world.visit()
+    await world.pass_until(10)
+
+    assert world.sent() == [0, 2]
+    assert world.process.rung() == 1
+    visit.leave()
+
+
+@virtual()
+async def test_a_second_dead_connection_is_a_stall(world: World) -> None:
+    world.origin = in_turn(RESET_REUSED, RESET_REUSED, PAGE)
+    world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 0, 2]
+    assert ended(world.process.events) == [
+        (Outcome.STALL, ErrorName.CONNECTION_TERMINATED),
+        (Outcome.SERVED, None),
+    ]
+
+
+@pytest.mark.parametrize(("method", "answer"), [("POST", RESET_REUSED), ("POST", RESET), ("GET", RESET)])
+@virtual()
+async def test_any_other_reset_is_a_stall(world: World, method: str, answer: Answer) -> None:
+    world.origin = in_turn(answer, PAGE)
+    world.visit(method=method)
+    await world.pass_until(1)
+
+    assert world.process.rung() == 1
+    assert ended(world.process.events) == [(Outcome.STALL, ErrorName.CONNECTION_TERMINATED)]
+    await world.finish()
+
+
+@virtual()
+async def test_a_body_cut_short_after_its_release_is_one_stall_and_no_attempt(world: World) -> None:
+    world.origin = in_turn(Answer(cut=True), PAGE)
+    visit = world.visit()
+    await world.pass_until(1)
+
+    assert (world.sent(), world.process.rung()) == ([0], 1)
+    assert (visit.ended.outcome, visit.ended.error) == (Outcome.STALL, ErrorName.HTTP_RESPONSE_INCOMPLETE)
+
+
+# The pace between sendings
+
+
+@virtual(row=on_rung(1), attempt_timeout=500.0)
+async def test_nothing_is_granted_while_an_attempt_still_connects(world: World) -> None:
+    world.origin = by_path(a=Answer(connect_s=5.0, after_s=500.0), b=ENDLESS)
+    visits = [world.visit("a"), world.visit("b")]
+    await world.pass_until(20)
+
+    assert world.sent() == [5, 7]
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_slot_is_a_pace_after_the_sending_and_not_after_the_grant(world: World) -> None:
+    world.origin = by_path(a=Answer(connect_s=2.0, after_s=500.0), b=ENDLESS)
+    visits = [world.visit("a"), world.visit("b")]
+    await world.pass_until(20)
+
+    assert world.sent() == [2, 7]
+    for visit in visits:
+        visit.leave()
+
+
+# The end of a window
+
+
+@virtual()
+async def test_a_request_that_waits_when_its_window_closes_gets_its_last_reply(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visits = [world.visit(window=30) for _ in range(5)]
+    await world.finish()
+
+    assert world.sent() == [0] * 5
+    for visit in visits:
+        assert visit.done_at == 30.0
+        assert visit.refusal is not None
+        assert visit.refusal.reason is Refused.WINDOW_CLOSED
+        assert visit.request.last_reply == Reply(status=503)
+        assert visit.request.outcome is Outcome.STALL
+
+
+@virtual()
+async def test_an_attempt_in_flight_when_the_window_closes_may_finish(world: World) -> None:
+    world.origin = always(Answer(after_s=20.0))
+    visit = world.visit(window=10)
+    await world.finish()
+
+    assert (visit.status, visit.done_at) == (200, 20.0)
+
+
+@virtual(row=on_rung(5, slot_in=60), attempt_timeout=500.0)
+async def test_a_request_without_an_attempt_is_sent_once_late(world: World) -> None:
+    world.origin = always(ENDLESS)
+    visit = world.visit(window=10)
+    await world.pass_until(20)
+
+    assert world.sent() == [10]
+    row = await world.stored()
+    assert row is not None
+    assert row.next_slot_at == START + 60, "a late attempt leaves the slot as it is"
+    visit.leave()
+
+
+@virtual(row=on_rung(5, slot_in=60))
+async def test_what_a_late_attempt_brings_counts(world: World) -> None:
+    visit = world.visit(window=10)
+    await world.finish()
+    await world.clock.settle()
+
+    assert visit.status == 200
+    row = await world.stored()
+    assert row is not None
+    assert (row.rung, row.next_slot_at) == (4, START + 40)
+
+
+@virtual(row=on_rung(5, slot_in=60))
+async def test_a_host_is_not_stormed_by_windows_that_close_together(world: World) -> None:
+    visits = [world.visit(window=10) for _ in range(300)]
+    await world.finish()
+
+    assert world.sent() == [10]
+    unsent = [visit for visit in visits if visit.refusal is not None]
+    assert len(unsent) == 299
+    assert {visit.request.outcome for visit in unsent} == {Outcome.UNSENT}
+    assert {visit.refusal.reason for visit in unsent if visit.refusal} == {Refused.WINDOW_CLOSED}
+    assert all(visit.refusal.retry_after_s > 0 for visit in unsent if visit.refusal)
+
+
+@virtual(row=on_rung(5, slot_in=60), attempt_timeout=500.0)
+async def test_late_attempts_are_as_far_apart_as_the_top_of_the_ladder(world: World) -> None:
+    world.origin = always(ENDLESS)
+    for at, window in [(0, 10), (15, 10), (50, 600), (61, 8), (62, 13)]:
+        await world.pass_until(at)
+        world.visit(f"entered at {at}", window=window)
+    await world.pass_until(100)
+
+    assert world.paths() == ["entered at 0", "entered at 50", "entered at 62"]
+    assert world.sent() == [10, 60, 75]
+    for visit in world.visits:
+        visit.leave()
+
+
+@virtual(row=on_rung(5, slot_in=9), attempt_timeout=500.0)
+async def test_no_late_attempt_follows_closely_on_another(world: World) -> None:
+    world.origin = always(ENDLESS)
+    world.visit("in its slot", window=9.5)
+    late = world.visit("late", window=10.5)
+    await world.pass_until(20)
+
+    assert world.paths() == ["in its slot"]
+    assert (late.done_at, late.request.outcome) == (10.5, Outcome.UNSENT)
+    world.visits[0].leave()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [on_rung(5, slot_in=60, paused_in=-1), on_rung(5, slot_in=60, blocked_in=5, paused_in=-1)],
+    ids=["probe", "probe after a block"],
+)
+def test_no_late_attempt_disturbs_a_probe(row: HostState) -> None:
+    @virtual(row=row)
+    async def scenario(world: World) -> None:
+        visit = world.visit(window=10)
+        await world.finish()
+
+        assert world.sent() == []
+        assert visit.request.outcome is Outcome.UNSENT
+
+    scenario()
+
+
+@virtual(row=on_rung(5, slot_in=60), attempt_timeout=500.0)
+async def test_a_late_attempt_is_never_passed_on(world: World) -> None:
+    world.origin = by_path(late=Answer(connect_s=5.0), patient=ENDLESS)
+    late = world.visit("late", window=10)
+    patient = world.visit("patient")
+    await world.pass_until(12)
+    late.leave()
+    await world.pass_until(61)
+
+    assert world.sent() == [60]
+    assert world.paths() == ["patient"]
+    patient.leave()
+
+
+# A window of nothing
+
+
+@virtual()
+async def test_a_window_of_nothing_is_no_hindrance_at_a_healthy_host(world: World) -> None:
+    visit = world.visit(window=0)
+    await world.finish()
+
+    assert (visit.status, visit.done_at) == (200, 0.0)
+
+
+@virtual(row=on_rung(2))
+async def test_a_window_of_nothing_takes_a_slot_that_is_free(world: World) -> None:
+    visit = world.visit(window=0)
+    await world.finish()
+
+    assert (visit.status, visit.done_at) == (200, 0.0)
+    assert world.process.store.swaps >= 1, "it claimed"
+
+
+@virtual(row=on_rung(2, slot_in=1))
+async def test_a_window_of_nothing_is_answered_at_once_where_no_slot_is_free(world: World) -> None:
+    visit = world.visit(window=0)
+    await world.clock.settle()
+
+    assert visit.done_at == 0.0
+    assert visit.refusal is not None
+    assert visit.refusal.retry_after_s > 0
+    assert (world.sent(), visit.request.outcome) == ([], Outcome.UNSENT)
+
+
+@virtual(row=on_rung(1, slot_in=5))
+async def test_a_window_of_nothing_does_not_jump_the_line(world: World) -> None:
+    patient = world.visit("patient")
+    await world.pass_until(4.999)
+    hasty = world.visit("hasty", window=0)
+    await world.finish()
+
+    assert (hasty.done_at, patient.done_at) == (4.999, 5.0)
+    assert world.paths() == ["patient"]
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_of_many_windows_of_nothing_exactly_one_takes_the_free_slot(world: World) -> None:
+    world.origin = always(ENDLESS)
+    visits = [world.visit(window=0) for _ in range(10)]
+    await world.clock.settle()
+
+    assert world.sent() == [0]
+    assert [visit.done_at for visit in visits if visit.done] == [0.0] * 9
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(row=on_rung(1), attempt_timeout=500.0)
+async def test_a_window_of_nothing_does_not_wait_for_an_attempt_that_connects(world: World) -> None:
+    world.origin = by_path(slow=Answer(connect_s=8.0))
+    world.visit("slow")
+    await world.pass_until(4)
+    hasty = world.visit("hasty", window=0)
+    await world.finish()
+
+    assert (hasty.done_at, hasty.request.outcome) == (4.0, Outcome.UNSENT)
+
+
+@virtual()
+async def test_a_window_of_nothing_is_no_time_for_a_retry(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit(window=0)
+    await world.finish()
+
+    assert (visit.status, visit.done_at, world.sent()) == (503, 0.0, [0])
+
+
+# The client that leaves
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_nothing_is_sent_for_a_client_that_left_and_the_next_takes_its_place(world: World) -> None:
+    gone, next_one = world.visit("gone"), world.visit("next")
+    await world.pass_until(1)
+    gone.leave()
+    await world.clock.settle()
+    assert gone.done_at == 1.0
+    await world.finish()
+
+    assert world.paths() == ["next"]
+    assert next_one.done_at == 5.0
+    assert (gone.ended.outcome, gone.ended.attempts, gone.ended.sent_at) == (Outcome.ABANDONED, 0, None)
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_client_that_leaves_while_its_attempt_connects_passes_its_grant_on(world: World) -> None:
+    world.origin = by_path(gone=UNREACHABLE, a=ENDLESS, b=ENDLESS)
+    gone, a, b = world.visit("gone"), world.visit("a"), world.visit("b")
+    await world.pass_until(3)
+    gone.leave()
+    await world.pass_until(20)
+
+    assert world.paths() == ["a", "b"]
+    assert world.sent() == [3, 8]
+    for visit in (a, b):
+        visit.leave()
+
+
+@virtual(row=on_rung(2))
+async def test_an_attempt_that_was_never_sent_is_not_counted(world: World) -> None:
+    world.origin = always(UNREACHABLE)
+    visit = world.visit()
+    await world.pass_until(3)
+    visit.leave()
+    await world.finish()
+
+    assert world.process.happened(AttemptEnded) == []
+    assert visit.ended.attempts == 0
+    assert visit.ended.sent_at is None
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_grant_that_nobody_can_use_gives_its_slot_back(world: World) -> None:
+    world.origin = by_path(gone=UNREACHABLE, next=ENDLESS)
+    gone = world.visit("gone")
+    await world.pass_until(3)
+    gone.leave()
+    await world.pass_until(4)
+    following = world.visit("next")
+    await world.pass_until(10)
+
+    assert world.sent() == [4]
+    following.leave()
+
+
+@virtual(row=on_rung(2))
+async def test_a_client_that_leaves_soon_does_not_move_the_host(world: World) -> None:
+    world.origin = always(SILENT)
+    visit = world.visit()
+    await world.pass_until(4.9)
+    visit.leave()
+    await world.finish()
+    await world.clock.settle()
+
+    assert world.process.rung() == 2
+    assert ended(world.process.events) == [(Outcome.ABANDONED, None)]
+    assert visit.ended.outcome is Outcome.ABANDONED
+    row = await world.stored()
+    assert row is not None
+    assert row.next_slot_at == START + 5
+
+
+@virtual()
+async def test_a_client_that_loses_patience_with_a_silent_host_makes_it_climb(world: World) -> None:
+    world.origin = always(SILENT)
+    visit = world.visit()
+    await world.pass_until(5)
+    visit.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 1
+    assert ended(world.process.events) == [(Outcome.STALL, ErrorName.HTTP_RESPONSE_TIMEOUT)]
+    assert visit.ended.outcome is Outcome.ABANDONED
+
+
+@virtual()
+async def test_patience_is_measured_from_the_dialling(world: World) -> None:
+    world.origin = always(Answer(connect_s=4.0, after_s=500.0))
+    visit = world.visit()
+    await world.pass_until(6)
+    visit.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 1
+
+
+@virtual()
+async def test_a_client_that_loses_patience_with_the_dialling_makes_the_host_climb(world: World) -> None:
+    world.origin = always(UNREACHABLE)
+    visit = world.visit()
+    await world.pass_until(6)
+    visit.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 1
+
+
+@virtual()
+async def test_a_silent_page_is_not_a_silent_host(world: World) -> None:
+    world.origin = by_path(silent=SILENT)
+    silent = world.visit("silent")
+    await world.pass_until(3)
+    world.visit("page")
+    await world.pass_until(8)
+    silent.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 0
+    assert ended(world.process.events) == [(Outcome.SERVED, None), (Outcome.ABANDONED, None)]
+
+
+@virtual()
+async def test_a_page_served_before_the_dialling_says_nothing_of_now(world: World) -> None:
+    world.origin = by_path(silent=SILENT)
+    world.visit("page")
+    await world.pass_until(1)
+    silent = world.visit("silent")
+    await world.pass_until(7)
+    silent.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 1
+
+
+@virtual(abandon_stall_after=0.0)
+async def test_impatience_never_counts_where_that_is_switched_off(world: World) -> None:
+    world.origin = always(SILENT)
+    visit = world.visit()
+    await world.pass_until(29)
+    visit.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 0
+    assert ended(world.process.events) == [(Outcome.ABANDONED, None)]
+
+
+@virtual()
+async def test_a_client_that_leaves_after_the_head_was_served(world: World) -> None:
+    engine = world.process.engine
+    request = engine.accept("shop.example", method="GET", window_s=600)
+    assert engine.grant(request) is not None
+    engine.sending(request)
+    assert engine.settle(request, Reply(status=200)) == Deliver()
+    engine.first_byte(request)
+    engine.leave(request)
+    engine.close(request)
+
+    assert ended(world.process.events) == [(Outcome.SERVED, None)]
+    assert [event.outcome for event in world.process.happened(RequestEnded)] == [Outcome.ABANDONED]
+    world.process.events.clear()
+
+
+# Slots given back
+
+
+@virtual(row=on_rung(3))
+async def test_failures_before_the_first_byte_do_not_use_up_slots(world: World) -> None:
+    world.origin = in_turn(REFUSED, REFUSED, REFUSED, PAGE)
+    visits = [world.visit() for _ in range(4)]
+    await world.clock.settle()
+
+    assert [visit.done_at for visit in visits] == [0.0] * 4
+    assert world.sent() == [0]
+    assert ended(world.process.events) == [(Outcome.FAILURE, ErrorName.CONNECTION_REFUSED)] * 3 + [
+        (Outcome.SERVED, None)
+    ]
+    assert world.process.rung() == 2
+
+
+@virtual(row=on_rung(2))
+async def test_a_failure_after_the_sending_leaves_a_pace_to_the_next(world: World) -> None:
+    world.origin = in_turn(Answer(error=ErrorName.HTTP_PROTOCOL_ERROR, after_s=3.0), PAGE)
+    failed = world.visit()
+    world.visit()
+    await world.finish()
+
+    assert failed.reply == Reply(error=ErrorName.HTTP_PROTOCOL_ERROR)
+    assert world.sent() == [0, 5]
+
+
+@virtual(row=on_rung(1), attempt_timeout=500.0)
+async def test_a_slot_that_another_has_taken_since_is_not_given_back(world: World) -> None:
+    world.origin = by_path(a=Answer(error=ErrorName.HTTP_PROTOCOL_ERROR, after_s=3.0), b=ENDLESS, c=ENDLESS, d=ENDLESS)
+    visits = [world.visit(name) for name in "abcd"]
+    await world.pass_until(7)
+
+    assert world.sent() == [0, 2, 4, 6]
+    for visit in visits:
+        visit.leave()
+
+
+# Retry-After
+
+
+@virtual()
+async def test_a_retry_after_is_waited_out_by_everybody(world: World) -> None:
+    world.origin = in_turn(status(429, retry_after="7"), PAGE)
+    told, other = world.visit("told"), None
+    await world.pass_until(1)
+    other = world.visit("other")
+    await world.finish()
+
+    assert (told.status, other.status) == (200, 200)
+    assert world.sent() == [0, 7, 7]
+
+
+@virtual(ladder=(0.0, 0.1))
+async def test_a_retry_after_may_be_a_fraction(world: World) -> None:
+    world.origin = in_turn(status(429, retry_after="0.503"), PAGE)
+    world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 0.503]
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "1e999", "1m0s", "", "0"])
+@virtual()
+async def test_a_retry_after_that_adds_nothing_leaves_the_ladder(world: World, value: str) -> None:
+    world.origin = in_turn(status(503, retry_after=value), PAGE)
+    world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 2]
+
+
+@virtual()
+async def test_a_retry_after_longer_than_the_window_is_told_at_once(world: World) -> None:
+    world.origin = in_turn(status(429, retry_after="9999999999"), PAGE)
+    told = world.visit()
+    await world.pass_until(1)
+    hasty, patient = world.visit(window=45), world.visit()
+    await world.clock.settle()
+
+    assert (told.status, told.done_at) == (429, 0.0)
+    assert hasty.done_at == 1.0
+    assert hasty.refusal is not None
+    assert (hasty.refusal.reason, hasty.refusal.retry_after_s) == (Refused.CANNOT_COME_IN_TIME, 299.0)
+    await world.finish()
+    assert (patient.status, patient.done_at) == (200, 300.0)
+    assert world.process.happened(RetryAfterCapped) == [RetryAfterCapped("shop.example", 9_999_999_999.0)]
+
+
+@virtual()
+async def test_a_long_retry_after_of_a_503_is_waited_out_up_to_the_cap(world: World) -> None:
+    world.origin = in_turn(status(503, retry_after="3600"), PAGE)
+    visit = world.visit()
+    await world.finish()
+
+    assert (visit.status, world.sent()) == (200, [0, 300])
+
+
+@virtual()
+async def test_a_429_that_asks_for_more_than_the_window_is_the_answer(world: World) -> None:
+    world.origin = always(status(429, retry_after="60"))
+    visit = world.visit(window=45)
+    await world.finish()
+
+    assert (visit.status, visit.done_at) == (429, 0.0)
+    assert visit.reply is not None
+    assert visit.reply.fields == (("Retry-After", "60"),)
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_those_who_cannot_be_served_after_a_block_are_told_when_it_begins(world: World) -> None:
+    world.origin = in_turn(status(429, retry_after="100"), PAGE)
+    told = world.visit("told", window=300)
+    hasty, patient = world.visit("hasty", window=305.0 - 260), world.visit("patient", window=300)
+    world.origin = lambda hit: PAGE if hit.at > 100 else status(429, retry_after="100")
+    await world.finish()
+
+    assert hasty.done_at == 105.0 or hasty.done_at == 5.0
+    assert hasty.status == 429 or hasty.refusal is not None
+    assert {told.status, patient.status} == {200}
+
+
+# Forgiveness
+
+
+@virtual(row=on_rung(4))
+async def test_a_host_without_a_stall_for_half_an_hour_starts_afresh(world: World) -> None:
+    await world.pass_until(1_790)
+    row = await world.stored()
+    assert row is not None
+    await world.pass_until(1_810)
+    assert await world.stored() is None
+    for _ in range(10):
+        world.visit()
+    await world.finish()
+
+    assert world.sent() == [1_810] * 10
+
+
+# When the row goes
+
+
+@virtual(row=on_rung(1, slot_in=2))
+async def test_a_host_just_recovered_is_not_flooded(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    for _ in range(20):
+        world.visit()
+    await world.finish()
+
+    assert world.sent() == [2] + [3] + [4] * 2 + [5] * 4 + [6] * 8 + [7] * 4
+
+
+@virtual(row=on_rung(1, slot_in=2))
+async def test_newcomers_join_the_line_while_it_exists(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    for _ in range(19):
+        world.visit("early")
+    await world.pass_until(4.5)
+    newcomer = world.visit("newcomer")
+    await world.finish()
+
+    assert world.paths()[-1] == "newcomer"
+    assert newcomer.done_at == 8.0
+
+
+@virtual(row=on_rung(1, slot_in=2))
+async def test_a_stall_in_a_batch_ends_the_batches(world: World) -> None:
+    world.origin = until(4, SLOW_PAGE, status(503, after_s=1.0))
+    for _ in range(20):
+        world.visit(window=10)
+    await world.finish()
+
+    assert world.sent() == [2, 3, 4, 4, 10]
+
+
+@virtual(row=HostState(blocked_until=START + 5, stalled_at=START, version=0))
+async def test_after_a_block_on_the_bottom_rung_the_first_claim_sets_rung_one(world: World) -> None:
+    world.origin = always(ENDLESS)
+    visits = [world.visit(), world.visit()]
+    await world.pass_until(6)
+
+    assert world.sent() == [5]
+    assert world.process.rung() == 1
+    await world.pass_until(7)
+    assert world.sent() == [5, 7]
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(row=HostState(blocked_until=START + 5, stalled_at=START, version=0))
+async def test_after_a_block_on_the_bottom_rung_the_row_goes_where_nobody_waits(world: World) -> None:
+    await world.pass_until(20)
+    assert await world.stored() is None
+
+
+# The livelock
+
+
+EVEN = (0.0, *(1.0 for _ in range(1_100)))
+"""So many rungs with one pace that a thousand pages do not reach the bottom."""
+
+
+@virtual(ladder=EVEN, row=on_rung(1_100), window=3_600.0)
+async def test_a_thousand_requests_drain_at_exactly_one_per_pace(world: World) -> None:
+    visits = [world.visit(str(number)) for number in range(1_000)]
+    await world.finish()
+
+    assert world.sent() == [float(second) for second in range(1_000)]
+    assert world.paths() == [str(number) for number in range(1_000)]
+    assert {visit.status for visit in visits} == {200}
+
+
+# The pause
+
+
+@virtual(max_attempts=1, window=3_600.0)
+async def test_a_host_that_stays_down_is_left_alone_and_probed(world: World) -> None:
+    world.origin = until(700, UNAVAILABLE)
+    world.visit()
+    await world.pass_until(0.5)
+    for _ in range(15):
+        world.visit()
+    await world.finish()
+
+    down = [0, 2, 7, 22, 52, 112, 172, 232, 292, 352]
+    assert world.sent() == [*down, 472, 712, 772, 802, 817, 822]
+    pauses = world.process.happened(HostPaused)
+    assert [event.until - START for event in pauses] == [472.0, 712.0]
+    assert pauses[0].stalls_in_a_row == 10
+    assert pauses[0].error is ErrorName.HTTP_STATUS_5XX
+
+
+@virtual(row=on_rung(5, paused_in=100, pauses=1))
+async def test_only_those_who_can_wait_wait_for_the_end_of_a_pause(world: World) -> None:
+    hasty, patient = world.visit(window=45), world.visit(window=600)
+    await world.clock.settle()
+
+    assert hasty.done_at == 0.0
+    assert hasty.refusal is not None
+    assert (hasty.refusal.reason, hasty.refusal.retry_after_s) == (Refused.CANNOT_COME_IN_TIME, 100.0)
+    await world.finish()
+    assert patient.done_at == 100.0
+
+
+@virtual(ladder=(0.0, 1.0, 2.0), pause_after=2, pause=100.0, max_attempts=1)
+async def test_a_probe_has_the_host_to_itself(world: World) -> None:
+    world.origin = in_turn(UNAVAILABLE, UNAVAILABLE, Answer(after_s=20.0), PAGE)
+    world.visit()
+    await world.pass_until(0.5)
+    for _ in range(3):
+        world.visit()
+    await world.finish()
+
+    assert world.sent() == [0, 1, 101, 123]
+
+
+@virtual(row=on_rung(5, paused_in=-1, pauses=1))
+async def test_a_probe_whose_client_leaves_is_taken_over_by_the_next(world: World) -> None:
+    world.origin = by_path(gone=UNREACHABLE, next=PAGE)
+    gone, following = world.visit("gone"), world.visit("next")
+    await world.pass_until(2)
+    gone.leave()
+    await world.finish()
+
+    assert world.sent() == [2]
+    assert (following.status, world.process.rung()) == (200, 5)
+
+
+@virtual()
+async def test_a_burst_counts_as_one_failure(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visits = [world.visit() for _ in range(50)]
+    await world.clock.settle()
+
+    row = await world.stored()
+    assert row is not None
+    assert (row.rung, row.stalls_in_a_row) == (5, 1)
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(window=3_600.0)
+async def test_one_request_alone_never_makes_a_host_be_left_alone(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit()
+    await world.pass_until(1_000)
+
+    row = await world.stored()
+    assert row is not None
+    assert row.stalls_in_a_row == 3
+    assert world.process.happened(HostPaused) == []
+    visit.leave()
+
+
+@virtual(pause_after=1)
+async def test_a_page_ends_the_pause_that_its_own_slowness_began(world: World) -> None:
+    world.origin = by_path(slow=Answer(after_s=40.0))
+    slow = world.visit("slow", method="POST")
+    await world.pass_until(35)
+    row = await world.stored()
+    assert row is not None
+    assert row.paused_until == START + 150
+    await world.pass_until(41)
+    other = world.visit("other")
+    await world.finish()
+
+    assert (slow.status, other.done_at) == (200, 41.0)
+
+
+# The clock is set
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_clock_set_back_neither_hastens_nor_stops_the_line(world: World) -> None:
+    world.origin = always(ENDLESS)
+    visits = [world.visit() for _ in range(4)]
+    await world.pass_until(1)
+    world.clock.set_now(START - 3_600)
+    await world.pass_until(120)
+
+    assert len(world.sent()) == 4
+    assert min(world.gaps()) >= 5.0
+    assert world.sent()[1] <= 65.0
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_clock_set_forward_does_not_hasten_the_line(world: World) -> None:
+    world.origin = always(ENDLESS)
+    visits = [world.visit() for _ in range(4)]
+    await world.pass_until(1)
+    world.clock.set_now(START + 600)
+    await world.pass_until(30)
+
+    assert world.sent() == [0, 5, 10, 15]
+    for visit in visits:
+        visit.leave()
+
+
+# What the engine says of it
+
+
+@virtual()
+async def test_a_request_is_told_of_with_its_marks(world: World) -> None:
+    world.origin = in_turn(UNAVAILABLE, SLOW_PAGE)
+    world.visit()
+    await world.finish()
+
+    assert world.process.happened(RequestEnded) == [
+        RequestEnded(
+            host="shop.example",
+            outcome=Outcome.SERVED,
+            error=None,
+            attempts=2,
+            waited_s=2.0,
+            rung=1,
+            accepted_at=START,
+            sent_at=START + 2,
+            first_byte_at=START + 3,
+            done_at=START + 3,
+            duration_s=3.0,
+        )
+    ]
+    assert world.process.happened(AttemptEnded) == [
+        AttemptEnded("shop.example", Outcome.STALL, ErrorName.HTTP_STATUS_5XX, 0.0),
+        AttemptEnded("shop.example", Outcome.SERVED, None, 1.0),
+    ]
+
+
+@virtual(row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_a_snapshot_shows_who_waits_and_what_is_in_flight(world: World) -> None:
+    world.origin = always(ENDLESS)
+    for _ in range(4):
+        world.visit()
+    world.visit(host="other.example")
+    await world.pass_until(10)
+
+    snapshot = world.process.engine.snapshot()
+    view = world.process.view()
+    assert (snapshot.waiting, snapshot.in_flight, snapshot.store_up) == (2, 2, True)
+    assert snapshot.at == START + 10
+    assert [host.host for host in snapshot.hosts] == ["shop.example"]
+    assert view is not None
+    assert (view.waiting, view.in_flight, view.pace_s, view.state.rung) == (2, 2, 5.0, 2)
+    for visit in world.visits:
+        visit.leave()
+
+
+@virtual()
+async def test_as_many_attempts_are_told_of_as_the_origin_got(world: World) -> None:
+    answers = [UNAVAILABLE, PAGE, status(429, retry_after="3"), SILENT, PAGE, status(404), RESET, PAGE, PAGE]
+    world.origin = lambda hit: answers[(int(hit.path) + hit.attempt) % len(answers)]
+    for number in range(60):
+        world.visit(str(number), method="POST" if number % 5 == 0 else "GET")
+    await world.finish()
+
+    assert len(world.process.happened(AttemptEnded)) == len(world.sent())
+    assert sum(event.attempts for event in world.process.happened(RequestEnded)) == len(world.sent())
+
+
+def test_a_listener_that_fails_stops_no_request_and_no_other_listener(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Settings())
+    heard: list[Event] = []
+
+    def deaf(event: Event) -> None:
+        raise ValueError("the metrics are broken")
+
+    async def scenario() -> None:
+        engine = Engine(world.settings, world.memory, world.clock, [deaf, heard.append])
+        await engine.start()
+        request = engine.accept("shop.example", method="GET", window_s=600)
+        engine.grant(request)
+        engine.sending(request)
+        assert engine.settle(request, Reply(status=200)) == Deliver()
+        engine.close(request)
+        await engine.stop()
+
+    with caplog.at_level(logging.ERROR):
+        world.clock.run(scenario())
+    assert [type(event) for event in heard] == [AttemptEnded, RequestEnded]
+    assert "the metrics are broken" in caplog.text
+
+
+@virtual()
+async def test_what_is_called_twice_or_too_late_is_harmless(world: World) -> None:
+    engine = world.process.engine
+    visit = world.visit()
+    await world.finish()
+    engine.close(visit.request)
+    engine.leave(visit.request)
+    engine.sending(visit.request)
+    engine.overdue(visit.request)
+    assert engine.settle(visit.request, Reply(status=503)) == Deliver()
+
+    assert len(world.process.happened(RequestEnded)) == 1
+    assert ended(world.process.events) == [(Outcome.SERVED, None)]
+    assert world.process.rung() == 0
+
+
+# Going down
+
+
+@virtual(row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_those_whose_slot_comes_within_the_drain_are_sent_and_the_others_refused_at_its_end(
+    world: World,
+) -> None:
+    world.origin = always(ENDLESS)
+    visits = [world.visit() for _ in range(5)]
+    await world.pass_until(1)
+    world.process.engine.drain(11)
+    await world.pass_until(11.9)
+    assert [visit.done for visit in visits] == [False] * 5
+    await world.pass_until(12)
+
+    assert world.sent() == [5, 10]
+    refused = [visit for visit in visits if visit.done]
+    assert [visit.done_at for visit in refused] == [12.0] * 3
+    assert {visit.refusal.reason for visit in refused if visit.refusal} == {Refused.DRAINING}
+    for visit in visits:
+        visit.leave()
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_whoever_comes_after_the_drain_is_refused_too(world: World) -> None:
+    world.process.engine.drain(0)
+    await world.pass_until(1)
+    visit = world.visit()
+    await world.clock.settle()
+
+    assert visit.done_at == 1.0
+    assert visit.refusal is not None
+    assert visit.refusal.reason is Refused.DRAINING
+
+
+# Cancellation and crashes
+
+
+def _after_turns(world: World, turns: int, action: Callable[[], object]) -> asyncio.Task[None]:
+    """At 5 s, so many turns of the loop into that moment, do it."""
+
+    async def go() -> None:
+        moment = asyncio.Event()
+        world.clock.call_at(1_005.0, moment.set)
+        await moment.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        action()
+
+    return asyncio.get_running_loop().create_task(go())
+
+
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("how", ["leaves", "is cancelled"])
+@virtual(row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_a_request_that_goes_in_the_middle_of_its_grant_loses_no_slot(world: World, turns: int, how: str) -> None:
+    world.origin = always(ENDLESS)
+    first, second, third = (world.visit(name) for name in ("first", "second", "third"))
+    task = _after_turns(world, turns, first.leave if how == "leaves" else first.task.cancel)
+    await world.pass_until(30)
+    await task
+
+    assert world.paths()[-2:] == ["second", "third"]
+    assert world.sent() in ([5, 10], [5, 10, 15])
+    for visit in (second, third):
+        visit.leave()
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_a_bug_while_a_request_waits_is_an_error_and_never_a_hang(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    visits = [world.visit() for _ in range(3)]
+    await world.pass_until(1)
+    world.process.store.trouble = "crashes"
+    await world.pass_until(6)
+
+    for visit in visits:
+        assert visit.done_at == 5.0
+        with pytest.raises(RuntimeError, match="a bug, as the test wants it"):
+            visit.task.result()
+    assert world.sent() == []
+    assert "shop.example has crashed" in caplog.text
+    world.process.store.trouble = None
+    world.visits.clear()
+    world.process.events.clear()
+    again = world.visit()
+    await world.finish()
+    assert again.status == 200
+
+
+# Anything may happen
+
+
+_ANSWERS = st.sampled_from(
+    [
+        PAGE,
+        PAGE,
+        SLOW_PAGE,
+        UNAVAILABLE,
+        status(500),
+        status(429, retry_after="20"),
+        status(503, retry_after="1"),
+        SILENT,
+        RESET,
+        RESET_REUSED,
+        REFUSED,
+        UNREACHABLE,
+        Answer(connect_s=3.0),
+        Answer(connect_s=1.0, after_s=35.0),
+        Answer(error=ErrorName.HTTP_PROTOCOL_ERROR),
+        Answer(error=ErrorName.DNS_TIMEOUT, refused=True),
+        Answer(cut=True),
+    ]
+)
+_CLIENTS = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.0, 0.5, 2.0, 40.0]),
+        st.sampled_from(["GET", "GET", "GET", "POST"]),
+        st.sampled_from([0.0, 10.0, 45.0, 600.0, 600.0]),
+        st.none() | st.sampled_from([0.0, 1.0, 6.0, 50.0]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@given(
+    answers=st.lists(_ANSWERS, min_size=1, max_size=30),
+    clients=_CLIENTS,
+    row=st.sampled_from([None, on_rung(2), on_rung(5, slot_in=60), on_rung(5, paused_in=50, pauses=1)]),
+)
+@hypothesis_settings(max_examples=150, deadline=None)
+def test_whatever_happens_every_request_ends_and_the_pace_holds(
+    answers: list[Answer], clients: list[tuple[float, str, float, float | None]], row: HostState | None
+) -> None:
+    @virtual(row=row)
+    async def scenario(world: World) -> None:
+        world.origin = in_turn(*answers)
+        at, leavings = 0.0, []
+        for after_s, method, window_s, leaves_after_s in clients:
+            at += after_s
+            await world.pass_until(at)
+            visit = world.visit(method=method, window=window_s)
+            if leaves_after_s is not None:
+                leavings.append(world.clock.call_at(world.clock.monotonic() + leaves_after_s, visit.leave))
+        await world.finish()
+        for leaving in leavings:
+            leaving.cancel()
+        _check_the_pace(world.hits["shop.example"])
+
+    scenario()
+
+
+def _check_the_pace(hits: list[Hit]) -> None:
+    """Two sendings to a paced host are a pace apart; a late one, and what a healthy host got, are exempt."""
+    in_slots = [hit for hit in hits if not hit.late]
+    for earlier, later in itertools.pairwise(in_slots):
+        if earlier.pace_s > 0:
+            assert later.at - earlier.at >= later.pace_s - 1e-6, (earlier, later)

@@ -1,0 +1,380 @@
+"""Several engines on one store, and engines whose store is in trouble, in virtual time."""
+
+import itertools
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from proxy_addon.model import HostState, StoreFailed, StoreRecovered
+from tests.support.stores import Trouble
+from tests.support.world import (
+    PAGE,
+    START,
+    UNAVAILABLE,
+    Answer,
+    World,
+    always,
+    in_turn,
+    status,
+    until,
+    virtual,
+)
+
+ENDLESS = Answer(after_s=500.0)
+"""No outcome while a test looks."""
+EVEN = (0.0, *(0.25 for _ in range(1_100)))
+"""So many rungs with one pace that a thousand pages do not reach the bottom."""
+
+
+def on_rung(rung: int, *, slot_in: float = 0.0) -> HostState:
+    return HostState(rung=rung, next_slot_at=START + slot_in, stalled_at=START, counted_at=START)
+
+
+def leave_all(world: World) -> None:
+    for visit in world.visits:
+        visit.leave()
+
+
+# Several processes
+
+
+@virtual(processes=2, row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_of_two_processes_exactly_one_gets_the_slot(world: World) -> None:
+    world.origin = always(ENDLESS)
+    for process in world.processes:
+        process.visit()
+    await world.pass_until(9)
+    assert world.sent() == [5]
+    await world.pass_until(10)
+    assert world.sent() == [5, 10]
+    leave_all(world)
+
+
+@virtual(processes=8, row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_however_many_processes_race_the_host_gets_one_attempt_per_pace(world: World) -> None:
+    world.origin = always(ENDLESS)
+    for process in world.processes:
+        for _ in range(3):
+            process.visit()
+    await world.pass_until(60)
+
+    assert world.sent() == [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60]
+    leave_all(world)
+
+
+@virtual(processes=3, ladder=EVEN, row=on_rung(1_100))
+async def test_a_thousand_requests_of_three_processes_drain_at_exactly_one_per_pace(world: World) -> None:
+    visits = [world.processes[number % 3].visit() for number in range(1_000)]
+    await world.finish()
+
+    assert world.sent() == [number * 0.25 for number in range(1_000)]
+    assert {visit.status for visit in visits} == {200}
+
+
+@virtual(processes=2)
+async def test_another_process_hears_of_a_stall_within_a_tenth_of_a_second(world: World) -> None:
+    world.origin = in_turn(UNAVAILABLE, PAGE)
+    one, other = world.processes
+    one.visit()
+    await world.pass_until(0.1)
+    visit = other.visit()
+    await world.finish()
+
+    assert visit.done_at == 2.0
+    assert world.sent() == [0, 2, 2]
+
+
+@virtual(processes=2, row=on_rung(3, slot_in=15))
+async def test_a_page_of_one_process_hastens_the_line_of_the_other(world: World) -> None:
+    one, other = world.processes
+    one.visit(window=45)
+    await world.pass_until(1)
+    waiting = other.visit()
+    await world.finish()
+
+    assert world.sent() == [15, 20]
+    assert waiting.status == 200
+
+
+@virtual(processes=2, row=on_rung(1, slot_in=2))
+async def test_the_line_of_one_process_ends_when_the_other_brings_the_host_back(world: World) -> None:
+    one, other = world.processes
+    for _ in range(3):
+        one.visit(window=45)
+    await world.pass_until(1)
+    waiting = [other.visit() for _ in range(3)]
+    await world.finish()
+
+    assert world.sent()[0] == 2
+    assert all(visit.done_at is not None and visit.done_at <= 2.2 for visit in waiting)
+    assert await world.stored() is None
+
+
+@virtual(processes=2)
+async def test_outcomes_of_two_processes_at_one_moment_are_both_counted(world: World) -> None:
+    world.origin = always(status(503, after_s=1.0))
+    for process in world.processes:
+        process.visit(window=2)
+        process.visit(window=2)
+    await world.pass_until(1)
+
+    row = await world.stored()
+    assert row is not None
+    assert row.rung == 4
+    await world.finish()
+
+
+@virtual(processes=2, pause_after=1)
+async def test_one_process_leaves_alone_what_another_has_given_up(world: World) -> None:
+    world.origin = until(100, UNAVAILABLE)
+    one, other = world.processes
+    one.visit(window=300)
+    await world.pass_until(1)
+    hasty, patient = other.visit(window=45), other.visit(window=300)
+    await world.clock.settle()
+    assert hasty.done_at == 1.0
+    await world.finish()
+
+    assert world.sent()[:2] == [0, 120]
+    assert patient.status == 200
+
+
+# Restart
+
+
+@virtual(processes=1, row=on_rung(3, slot_in=15))
+async def test_a_process_finds_the_rows_as_they_were(world: World) -> None:
+    await world.pass_until(3)
+    await world.process.engine.stop()
+    again = await world.start_process()
+    visit = again.visit()
+    await world.finish()
+
+    assert visit.done_at == 15.0
+    assert (again.rung(), world.sent()) == (2, [15])
+
+
+@virtual()
+async def test_what_happened_just_before_the_end_is_written(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    world.visit(method="POST")
+    await world.finish()
+    await world.process.engine.stop()
+
+    row = await world.stored()
+    assert row is not None
+    assert (row.rung, row.next_slot_at) == (1, START + 2)
+
+
+@virtual(row=on_rung(3, slot_in=15))
+async def test_stopping_answers_everybody(world: World) -> None:
+    visits = [world.visit() for _ in range(100)]
+    await world.pass_until(1)
+    await world.process.engine.stop()
+    await world.clock.settle()
+
+    assert [visit.done_at for visit in visits] == [1.0] * 100
+    assert world.sent() == []
+
+
+# A store in trouble
+
+
+@pytest.mark.parametrize("trouble", ["refuses", "loses answers"])
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_without_its_store_a_process_goes_on_at_the_same_pace(world: World, trouble: Trouble) -> None:
+    world.origin = always(ENDLESS)
+    for _ in range(5):
+        world.visit()
+    await world.pass_until(1)
+    world.process.store.trouble = trouble
+    await world.pass_until(20)
+
+    assert world.sent() == [0, 5, 10, 15, 20]
+    assert not world.process.engine.snapshot().store_up
+    failures = world.process.happened(StoreFailed)
+    assert [failure.first for failure in failures].count(True) == 1
+    assert failures[0].first
+    leave_all(world)
+
+
+@virtual()
+async def test_a_healthy_host_does_not_notice_that_the_store_is_down(world: World) -> None:
+    world.process.store.trouble = "refuses"
+    visits = [world.visit(host=f"{number}.example") for number in range(50)]
+    await world.finish()
+
+    assert {(visit.status, visit.done_at) for visit in visits} == {(200, 0.0)}
+
+
+@virtual(attempt_timeout=500.0)
+async def test_without_its_store_a_process_still_climbs_and_steps_down(world: World) -> None:
+    world.process.store.trouble = "refuses"
+    world.origin = in_turn(UNAVAILABLE, UNAVAILABLE, PAGE)
+    world.visit("first")
+    await world.pass_until(1)
+    for _ in range(3):
+        world.visit()
+    await world.finish()
+
+    assert world.sent()[:3] == [0, 2, 7]
+    assert world.sent()[3] == 9
+    assert not world.process.engine.snapshot().store_up
+
+
+@virtual(processes=3, row=on_rung(2, slot_in=10), attempt_timeout=500.0)
+async def test_without_the_store_each_process_is_as_much_slower_as_there_are_processes(world: World) -> None:
+    """Three processes that know nothing of each other send, together, no more than the pace allows."""
+    world.origin = always(ENDLESS)
+    for process in world.processes:
+        for _ in range(10):
+            process.visit(str(world.processes.index(process)))
+    await world.pass_until(5)
+    for process in world.processes:
+        process.store.trouble = "refuses"
+    await world.pass_until(100)
+
+    for number in range(3):
+        own = world.sent(str(number))
+        assert len(own) >= 6
+        assert all(later - earlier >= 15 for earlier, later in itertools.pairwise(own))
+    leave_all(world)
+
+
+@virtual(processes=3, row=on_rung(3, slot_in=10))
+async def test_without_the_store_a_page_does_not_make_a_process_faster_than_its_share(world: World) -> None:
+    await world.pass_until(5)
+    for process in world.processes:
+        process.store.trouble = "refuses"
+    for number in range(3):
+        world.process.visit(str(number))
+    await world.finish()
+
+    first, second, third = world.sent()
+    assert second - first >= 15, "rung 2, a pace of 5 s, for three processes"
+    assert third - second >= 6, "rung 1"
+
+
+@virtual(processes=3, row=on_rung(5, slot_in=10), attempt_timeout=500.0)
+async def test_without_the_store_the_longest_pace_is_multiplied_too(world: World) -> None:
+    world.origin = always(ENDLESS)
+    await world.pass_until(5)
+    for process in world.processes:
+        process.store.trouble = "refuses"
+    for _ in range(3):
+        world.process.visit()
+    await world.pass_until(400)
+
+    assert world.sent() == [10, 190, 370]
+    leave_all(world)
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_the_store_is_taken_up_again_by_itself(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.origin = always(ENDLESS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            world.visit()
+        await world.pass_until(1)
+        world.process.store.trouble = "refuses"
+        await world.pass_until(12)
+        world.process.store.trouble = None
+        await world.pass_until(14)
+
+    assert world.process.engine.snapshot().store_up
+    assert [event.down_s for event in world.process.happened(StoreRecovered)] == [8.0]
+    row = await world.stored()
+    assert row is not None
+    assert row.next_slot_at == START + 15
+    assert len(caplog.records) == 2, "one line when it fails, one when it is back"
+    await world.pass_until(15)
+    assert world.sent() == [0, 5, 10, 15]
+    leave_all(world)
+
+
+@virtual(processes=2, row=on_rung(1), attempt_timeout=500.0)
+async def test_on_return_the_greater_of_two_states_wins(world: World) -> None:
+    cut_off, other = world.processes
+    world.origin = in_turn(UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, ENDLESS)
+    await world.pass_until(3)
+    cut_off.store.trouble = "refuses"
+    for _ in range(3):
+        cut_off.visit(method="POST")
+    await world.pass_until(60)
+    assert (cut_off.rung(), other.rung()) == (4, 1)
+    cut_off.store.trouble = None
+    await world.pass_until(62)
+
+    assert (cut_off.rung(), other.rung()) == (4, 4)
+    leave_all(world)
+
+
+@virtual(processes=2, row=on_rung(1), attempt_timeout=500.0)
+async def test_on_return_a_process_learns_what_the_others_have_met_with(world: World) -> None:
+    cut_off, other = world.processes
+    world.origin = in_turn(status(503, retry_after="250"), ENDLESS)
+    await world.pass_until(3)
+    cut_off.store.trouble = "refuses"
+    cut_off.visit("probe of the store", host="elsewhere.example")
+    await world.pass_until(4)
+    other.visit(method="POST")
+    await world.pass_until(10)
+    cut_off.store.trouble = None
+    await world.pass_until(12)
+    late = cut_off.visit(window=100)
+    await world.clock.settle()
+
+    assert late.done_at == 12.0
+    assert cut_off.rung() == 2
+
+
+@virtual(processes=2, row=on_rung(2, slot_in=4.97), attempt_timeout=500.0)
+async def test_a_claim_whose_answer_is_lost_gives_the_slot_to_nobody_else(world: World) -> None:
+    world.origin = always(ENDLESS)
+    unlucky, other = world.processes
+    unlucky.visit("unlucky")
+    other.visit("other")
+    await world.pass_until(4.95)
+    unlucky.store.trouble = "loses answers"
+    await world.pass_until(9.9)
+    assert world.sent() == [4.97]
+    await world.pass_until(10)
+
+    assert world.sent("other") == [9.97]
+    leave_all(world)
+
+
+_MOMENTS = st.lists(st.sampled_from([0.5, 1.0, 2.0, 2.5, 7.0, 20.0, 61.0]), max_size=8)
+
+
+@given(
+    moments=_MOMENTS,
+    trouble=st.sampled_from(["refuses", "loses answers"]),
+    answers=st.lists(
+        st.sampled_from([PAGE, UNAVAILABLE, status(429, retry_after="9"), Answer(after_s=1.0)]), min_size=1, max_size=20
+    ),
+)
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_a_store_that_comes_and_goes_never_makes_one_process_faster_than_the_pace(
+    moments: list[float], trouble: Trouble, answers: list[Answer]
+) -> None:
+    @virtual(row=on_rung(2, slot_in=1))
+    async def scenario(world: World) -> None:
+        world.origin = in_turn(*answers)
+        at = 0.0
+        for number in range(12):
+            world.visit(str(number), window=100)
+        for after_s in moments:
+            at += after_s
+            await world.pass_until(at)
+            world.process.store.trouble = None if world.process.store.trouble else trouble
+        await world.finish()
+
+        hits = [hit for hit in world.hits["shop.example"] if not hit.late]
+        for earlier, later in itertools.pairwise(hits):
+            assert earlier.pace_s == 0 or later.at - earlier.at >= later.pace_s - 1e-6
+
+    scenario()
