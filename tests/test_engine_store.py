@@ -4,13 +4,14 @@ import itertools
 import logging
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy_addon.model import HostState, StoreFailed, StoreRecovered
+from proxy_addon.model import StoreFailed, StoreRecovered
+from tests.support.examples import FIXED
 from tests.support.stores import Trouble
 from tests.support.world import (
+    ENDLESS,
     PAGE,
     START,
     UNAVAILABLE,
@@ -18,19 +19,14 @@ from tests.support.world import (
     World,
     always,
     in_turn,
+    on_rung,
     status,
     until,
     virtual,
 )
 
-ENDLESS = Answer(after_s=500.0)
-"""No outcome while a test looks."""
 EVEN = (0.0, *(0.25 for _ in range(1_100)))
 """So many rungs with one pace that a thousand pages do not reach the bottom."""
-
-
-def on_rung(rung: int, *, slot_in: float = 0.0) -> HostState:
-    return HostState(rung=rung, next_slot_at=START + slot_in, stalled_at=START, counted_at=START)
 
 
 def leave_all(world: World) -> None:
@@ -357,11 +353,12 @@ _MOMENTS = st.lists(st.sampled_from([0.5, 1.0, 2.0, 2.5, 7.0, 20.0, 61.0]), max_
         st.sampled_from([PAGE, UNAVAILABLE, status(429, retry_after="9"), Answer(after_s=1.0)]), min_size=1, max_size=20
     ),
 )
-@hypothesis_settings(max_examples=60, deadline=None)
+@settings(FIXED, max_examples=60)
 def test_a_store_that_comes_and_goes_never_makes_one_process_faster_than_the_pace(
     moments: list[float], trouble: Trouble, answers: list[Answer]
 ) -> None:
-    @virtual(row=on_rung(2, slot_in=1))
+    # One pace on every rung: of two states the greater of each field wins, and so rung and slot may be of two.
+    @virtual(row=on_rung(20, slot_in=1), ladder=(0.0, *(5.0 for _ in range(20))))
     async def scenario(world: World) -> None:
         world.origin = in_turn(*answers)
         at = 0.0
@@ -374,7 +371,8 @@ def test_a_store_that_comes_and_goes_never_makes_one_process_faster_than_the_pac
         await world.finish()
 
         hits = [hit for hit in world.hits["shop.example"] if not hit.late]
+        assert {hit.pace_s for hit in hits} == {5.0}
         for earlier, later in itertools.pairwise(hits):
-            assert earlier.pace_s == 0 or later.at - earlier.at >= later.pace_s - 1e-6
+            assert later.at - earlier.at >= 5.0 - 1e-6
 
     scenario()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy_addon.hosts import host_key
+from tests.support.examples import FIXED
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,7 @@ _HOSTS = st.one_of(
 )
 
 
+@FIXED
 @given(host=_HOSTS, port=st.integers(0, 65535), scheme=st.sampled_from(["http", "https"]))
 def test_any_text_has_a_key_of_printable_ascii_in_lower_case(host: str, port: int, scheme: str) -> None:
     key = host_key(scheme, host, port)
@@ -178,6 +180,7 @@ def test_any_text_has_a_key_of_printable_ascii_in_lower_case(host: str, port: in
     assert not key.partition(":")[0].endswith(".")
 
 
+@FIXED
 @given(host=_HOSTS)
 def test_case_and_the_roots_dot_never_make_another_host(host: str) -> None:
     key = host_key("http", host, 80)

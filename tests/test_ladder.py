@@ -13,6 +13,7 @@ from proxy_addon import ladder
 from proxy_addon.ladder import Change, GivenBack, Sent, Served, Stalled
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
+from tests.support.examples import FIXED
 
 SETTINGS = Settings()
 """LADDER = 0, 2, 5, 15, 30, 60; retry_after_cap 300; pause_after 10, pause 120, pause_max 900."""
@@ -662,6 +663,7 @@ def life_of(actions: list[Action], floor: float = 0.0) -> Life:
     return life
 
 
+@FIXED
 @given(actions=_ACTIONS, floor=st.sampled_from([0.0, 3.0]))
 def test_the_rung_stays_on_the_ladder_and_a_row_has_a_reason(actions: list[Action], floor: float) -> None:
     life = Life(floor)
@@ -675,6 +677,7 @@ def test_the_rung_stays_on_the_ladder_and_a_row_has_a_reason(actions: list[Actio
             )
 
 
+@FIXED
 @given(actions=_ACTIONS, floor=st.sampled_from([0.0, 3.0]))
 def test_two_sendings_are_never_nearer_than_the_pace(actions: list[Action], floor: float) -> None:
     life = life_of(actions, floor)
@@ -683,6 +686,7 @@ def test_two_sendings_are_never_nearer_than_the_pace(actions: list[Action], floo
         assert later - earlier >= gap - 1e-6
 
 
+@FIXED
 @given(
     actions=_ACTIONS,
     set_back=st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0.5, 10.0, 3_600.0, 900_000.0])), max_size=4),
@@ -713,6 +717,7 @@ def pace_of(state: HostState | None) -> float:
     return 0.0 if state is None else ladder.pace_s(state, SETTINGS)
 
 
+@FIXED
 @given(
     life=_HOSTS,
     sent_before=_SENT_BEFORE,
@@ -732,6 +737,7 @@ def test_a_stall_never_speeds_up(
     assert max(slot_of(after), life.now) >= slot_of(before)
 
 
+@FIXED
 @given(life=_HOSTS, sent_before=_SENT_BEFORE)
 def test_a_page_never_slows_down_but_for_the_first_after_a_pause(life: Life, sent_before: float) -> None:
     before = read(life.state, now=life.now)
@@ -743,6 +749,7 @@ def test_a_page_never_slows_down_but_for_the_first_after_a_pause(life: Life, sen
     assert pace_of(after) <= pace_of(before) or (before is not None and before.paused_until > 0)
 
 
+@FIXED
 @given(life=_HOSTS, asked=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)).map(sorted), climbs=st.booleans())
 def test_a_longer_retry_after_never_means_an_earlier_slot(life: Life, asked: list[float], climbs: bool) -> None:
     before = read(life.state, now=life.now)
@@ -754,6 +761,7 @@ def test_a_longer_retry_after_never_means_an_earlier_slot(life: Life, asked: lis
     assert slot_of(shorter) <= max(slot_of(longer), life.now)
 
 
+@FIXED
 @given(life=_HOSTS)
 def test_a_slot_is_claimed_exactly_when_it_is_free(life: Life) -> None:
     state = read(life.state, now=life.now)

@@ -10,6 +10,7 @@ from proxy_addon import retry
 from proxy_addon.model import ErrorName, Outcome, Reply
 from proxy_addon.retry import Classified
 from proxy_addon.settings import Settings
+from tests.support.examples import FIXED
 
 STALLS = frozenset(
     {
@@ -169,6 +170,7 @@ def test_an_error_taken_out_of_the_setting_is_a_failure(error: ErrorName) -> Non
     assert classify_error(error, stalls=stalls) == Classified(Outcome.FAILURE, error, climbs=False)
 
 
+@FIXED
 @given(
     status=st.none() | st.integers(100, 999),
     error=st.sampled_from(ErrorName),
@@ -396,6 +398,7 @@ def test_a_reply_without_the_field_asks_for_nothing() -> None:
     assert retry.retry_after_s([], now=NEW_YEAR) is None
 
 
+@FIXED
 @given(
     value=st.one_of(
         st.text(max_size=60),
@@ -520,6 +523,7 @@ def test_an_invalid_pace_window_is_ignored(value: str) -> None:
     assert window_s(("Pace-Window", value), ("Prefer", "wait=10")) == 10.0
 
 
+@FIXED
 @given(
     fields=st.lists(
         st.tuples(

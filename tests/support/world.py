@@ -61,6 +61,9 @@ class Answer:
 
 
 PAGE = Answer()
+SLOW_PAGE = Answer(after_s=1.0)
+ENDLESS = Answer(after_s=500.0)
+"""Nothing comes back while a test looks on; a page in the end, where `attempt_timeout` is 500 s."""
 SILENT = Answer(after_s=math.inf)
 UNREACHABLE = Answer(connect_s=math.inf)
 REFUSED = Answer(error=ErrorName.CONNECTION_REFUSED, refused=True)
@@ -102,9 +105,34 @@ def in_turn(*answers: Answer) -> Script:
     return lambda hit: left.pop(0) if len(left) > 1 else left[0]
 
 
+def by_path(**answers: Answer) -> Script:
+    """The paths named get these answers, all others a page."""
+    return lambda hit: answers.get(hit.path, PAGE)
+
+
 def until(moment: float, before: Answer, after: Answer = PAGE) -> Script:
     """The one answer before that moment, the other from then on."""
     return lambda hit: before if hit.at < moment else after
+
+
+def on_rung(
+    rung: int,
+    *,
+    slot_in: float = 0.0,
+    blocked_in: float | None = None,
+    paused_in: float | None = None,
+    pauses: int = 0,
+) -> HostState:
+    """A row that has just stalled when the world begins; times in seconds from then."""
+    return HostState(
+        rung=rung,
+        next_slot_at=START + slot_in,
+        blocked_until=0.0 if blocked_in is None else START + blocked_in,
+        stalled_at=START,
+        counted_at=START,
+        paused_until=0.0 if paused_in is None else START + paused_in,
+        pauses=pauses,
+    )
 
 
 class Visit:
