@@ -121,10 +121,7 @@ class _Histogram:
         self._sum_s += duration_s
 
     def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        buckets = [
-            (label, float(count))
-            for label, count in zip(_BUCKET_LABELS, accumulate(self._counts), strict=True)
-        ]
+        buckets = [(label, float(count)) for label, count in zip(_BUCKET_LABELS, accumulate(self._counts), strict=True)]
         return HistogramMetricFamily(name, documentation, buckets, self._sum_s, unit="seconds")
 
 
@@ -231,9 +228,7 @@ class Metrics(Collector):
 
 def _gauges(now: Snapshot, rungs: int) -> Iterator[Metric]:
     yield GaugeMetricFamily("paceproxy_waiting_requests", "Requests held now, over all hosts.", now.waiting)
-    yield GaugeMetricFamily(
-        "paceproxy_attempts_in_flight", "Attempts on their way now, over all hosts.", now.in_flight
-    )
+    yield GaugeMetricFamily("paceproxy_attempts_in_flight", "Attempts on their way now, over all hosts.", now.in_flight)
 
     # A rung above the top: another process writes to the same store with a longer ladder.
     by_rung = dict.fromkeys(range(rungs), 0)
@@ -255,9 +250,7 @@ def _gauges(now: Snapshot, rungs: int) -> Iterator[Metric]:
         sum(view.state.paused_until > now.at for view in now.hosts),
     )
     yield from _by_host(now.hosts)
-    yield GaugeMetricFamily(
-        "paceproxy_store_up", "1 while the store works, 0 while it does not.", now.store_up
-    )
+    yield GaugeMetricFamily("paceproxy_store_up", "1 while the store works, 0 while it does not.", now.store_up)
 
 
 def _by_host(hosts: tuple[HostView, ...]) -> Iterator[Metric]:
