@@ -15,6 +15,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.proxy.layer import NextLayer
 
 from proxy_addon import dial, layer
+from proxy_addon.access import ClientFilter
 from proxy_addon.admin import AdminServer, routes
 from proxy_addon.clock import Clock, SystemClock
 from proxy_addon.engine import Engine
@@ -28,6 +29,10 @@ from proxy_addon.settings import SettingError, Settings
 from proxy_addon.store import StoreError, open_store
 
 logger = logging.getLogger(__name__)
+
+HANG_UP_S = 2.0
+"""How long connections may take to end once told to: they wait for nothing but their own tasks."""
+HANG_UP_LOOK_S = 0.01
 
 
 class Paceproxy:
@@ -44,6 +49,8 @@ class Paceproxy:
         self._started = asyncio.Event()
         self._not_ready: str | None = "starting"
         self.admin_address: tuple[str, int] | None = None
+        self.addons: list[ClientFilter] = []
+        """Our own addons; mitmproxy calls their hooks after ours."""
         if settings is not None:
             self._build(settings)
 
@@ -51,6 +58,8 @@ class Paceproxy:
 
     def _build(self, settings: Settings) -> None:
         self._settings = settings
+        if settings.allow_networks:
+            self.addons.append(ClientFilter(settings.allow_networks))
         store = open_store(settings.store)
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
         self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
@@ -68,9 +77,8 @@ class Paceproxy:
         try:
             await self.engine.start()
         except StoreError as error:
-            raise SettingError(
-                "store", f"cannot be opened: {error}", value=settings.store, remedy="give another, or memory:"
-            ) from error
+            remedy = error.remedy or "give another, or memory:"
+            raise SettingError("store", error.problem, value=settings.store, remedy=remedy) from error
         if settings.admin_address is not None:
             host, port = settings.admin_address.host, settings.admin_address.port
             try:
@@ -91,6 +99,18 @@ class Paceproxy:
         self._not_ready = "draining"
         self.engine.drain(self._settings.drain)
         await self.pacer.drained()
+
+    async def hang_up(self) -> None:
+        """End the connections of all clients, idle ones too."""
+        connections = ctx.master.addons.get("proxyserver").connections
+        for handler in list(connections.values()):
+            handler.hang_up()
+        try:
+            async with asyncio.timeout(HANG_UP_S):
+                while connections:  # noqa: ASYNC110 (mitmproxy has no event for it)
+                    await asyncio.sleep(HANG_UP_LOOK_S)
+        except TimeoutError:
+            logger.warning("%d connections did not end in %g s.", len(connections), HANG_UP_S)
 
     async def stop(self) -> None:
         """Let go of everything. Harmless when it was not started."""
@@ -158,10 +178,13 @@ def _force(settings: Settings) -> None:
     forced = {
         "connection_strategy": "lazy",
         "rawtcp": False,
-        "http2": settings.http2,
         "stream_large_bodies": str(settings.hold_request),
         "store_streamed_bodies": False,
     }
     wrong = {name: value for name, value in forced.items() if getattr(ctx.options, name) != value}
     if wrong:
         ctx.options.update(**wrong)
+
+
+addons = [Paceproxy()]
+"""What mitmproxy looks for in a file that it loads (`mitmdump -s`); the runner makes its own."""

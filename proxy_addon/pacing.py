@@ -21,6 +21,8 @@ from proxy_addon.settings import Settings
 OURS = "Pace-Window"
 """A request field for us alone: it is not sent on."""
 
+_PROXY_AUTHENTICATION_REQUIRED = 407
+
 _VIA_MEMBER = re.compile(r"[^\s,]+\s+([^\s,(]+)")
 """`[protocol/]version received-by`, RFC 9110 §7.6.3."""
 
@@ -104,6 +106,10 @@ class Pacer:
 
     def replied(self, exchange: Exchange, reply: Reply) -> None:
         ticket = self._ticket(exchange)
+        if reply.status == _PROXY_AUTHENTICATION_REQUIRED and self._settings.upstream is not None:
+            # No origin says this. Passed on, it would ask the client for a password that we do not want.
+            details = "the parent proxy does not accept our credentials"
+            reply = Reply(error=ErrorName.PROXY_INTERNAL_RESPONSE, details=details, charged=False)
         decision = self._engine.settle(ticket, reply)
         if isinstance(decision, Retry):
             exchange.verdict = Again(fresh=decision.fresh)

@@ -20,7 +20,7 @@ from mitmproxy import exceptions, master, options
 from mitmproxy.addons import core, disable_h2c, next_layer, proxyserver, tlsconfig, upstream_auth
 
 from proxy_addon import __version__, logs
-from proxy_addon.access import ClientFilter, PasswordFile
+from proxy_addon.access import PasswordFile
 from proxy_addon.addon import Paceproxy
 from proxy_addon.settings import SettingError, Settings
 
@@ -43,8 +43,6 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
     addon = Paceproxy(settings)
     listeners = proxyserver.Proxyserver()
     proxy.addons.add(core.Core(), listeners, next_layer.NextLayer(), tlsconfig.TlsConfig(), disable_h2c.DisableH2C())
-    if settings.allow_networks:
-        proxy.addons.add(ClientFilter(settings.allow_networks))
     if settings.htpasswd is not None:
         proxy.addons.add(PasswordFile(settings.htpasswd))
     proxy.addons.add(upstream_auth.UpstreamAuth(), addon)
@@ -58,7 +56,6 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
         await proxy.run()
     finally:
         await addon.stop()
-        await listeners.servers.update([])
     return 0
 
 
@@ -86,6 +83,7 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
         "confdir": str(confdir),
         "listen_host": listen.host,
         "listen_port": listen.port,
+        "http2": settings.http2,
         "http3": False,
         "ssl_insecure": settings.ssl_insecure,
     }
@@ -108,7 +106,10 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
         try:
             opts.set(item)
         except exceptions.OptionsError as error:
-            raise SettingError("set", f"is refused by mitmproxy: {error}", value=item, remedy="correct it") from error
+            # Without mitmproxy's own words: they repeat the value, which may hold a password.
+            raise SettingError(
+                "set", f"gives {name} a value that mitmproxy refuses", value=item, remedy="correct it"
+            ) from error
 
 
 @contextmanager
@@ -122,17 +123,38 @@ def _bundle(path: str) -> Iterator[str]:
 
 
 async def _listen(listeners: proxyserver.Proxyserver, settings: Settings) -> None:
-    if await listeners.setup_servers():
-        return
+    # It logs a failure in words of its own, over several lines.
+    with _silent("mitmproxy.addons.proxyserver", "mitmproxy.proxy.mode_servers"):
+        if await listeners.setup_servers():
+            return
     errors = [server.last_exception for server in listeners.servers if server.last_exception]
-    cause = errors[0] if errors else None
-    problem = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else str(cause)
     raise SettingError(
         "listen",
-        f"cannot be listened on: {problem}",
+        f"cannot be listened on: {_reason(errors[0] if errors else None)}",
         value=settings.listen,
         remedy="stop what uses it, or give another address, or 127.0.0.1:0 for any free port",
     )
+
+
+def _reason(error: BaseException | None) -> str:
+    if isinstance(error, OSError):
+        # mitmproxy raises it anew with a text of its own.
+        error = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        return str(error.strerror or error)
+    return str(error)
+
+
+@contextmanager
+def _silent(*names: str) -> Iterator[None]:
+    """These loggers say nothing meanwhile."""
+    loggers = [logging.getLogger(name) for name in names]
+    for one in loggers:
+        one.disabled = True
+    try:
+        yield
+    finally:
+        for one in loggers:
+            one.disabled = False
 
 
 def _announce(address: tuple[str, int], admin: tuple[str, int] | None, confdir: Path) -> None:
@@ -183,4 +205,5 @@ class _Signals:
                 await self._addon.drain()
         except TimeoutError:
             logger.warning("Some requests are not done after %g s, and are cut off.", self._drain_s)
+        await self._addon.hang_up()
         self._proxy.shutdown()

@@ -19,8 +19,14 @@ ALIVE_S = 10.0
 class StoreError(Exception):
     """The store could not do what it was asked: unreachable, locked for too long, read-only, full or corrupt.
 
-    Nothing is known about the request that raised it: a claim may or may not have been written.
+    Nothing is known about the request that raised it: a claim may or may not have been written. `str()` is one line
+    that names the store, the problem and the remedy.
     """
+
+    def __init__(self, problem: str, *, store: str = "", remedy: str = "") -> None:
+        super().__init__(f"store {store} {problem}; {remedy}" if store else problem)
+        self.problem = problem
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ SELECT
     newest, whole, host.name, host.forget_at IS NOT NULL,
     rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s, host.version
 FROM (
-    SELECT newest, :since NOT BETWEEN forgotten.version AND newest AS whole
-    FROM forgotten, (SELECT seq AS newest FROM sqlite_sequence WHERE name = 'host')
+    SELECT newest, :since NOT BETWEEN forgotten AND newest AS whole
+    FROM (
+        SELECT version AS forgotten, (SELECT seq FROM sqlite_sequence WHERE name = 'host') AS newest FROM forgotten
+    )
 )
 LEFT JOIN host
     ON host.version > CASE WHEN whole THEN 0 ELSE :since END

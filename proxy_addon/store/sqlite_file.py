@@ -67,7 +67,7 @@ def explain(path: Path, error: sqlite3.Error | OSError) -> StoreError:
 
 def refusal(path: Path, what: str, remedy: str) -> StoreError:
     """A StoreError in the one form that all messages of this store have."""
-    return StoreError(f"store sqlite:///{path} {what}; {remedy}")
+    return StoreError(what, store=f"sqlite:///{path}", remedy=remedy)
 
 
 def identity(path: Path) -> Identity | None:
