@@ -94,6 +94,8 @@ class Border(HttpStream):
         """None before the head is complete, and for CONNECT."""
         self.phase = Phase.RECEIVING
         self.attempt_id: int | None = None
+        self.origin: Origin | None = None
+        """The connection of the attempt, once it has one."""
         self.dialling: GetHttpConnection | None = None
         self.deadline: float | None = None
         """Monotonic seconds. What it means depends on the phase."""
@@ -130,7 +132,8 @@ class Border(HttpStream):
                     elif isinstance(command, DropStream):
                         yield from self._drop()
                     elif isinstance(command, commands.StartHook):
-                        if isinstance(command, HttpRequestHeadersHook):
+                        # A tunnel's stream also passes on the hooks of the requests inside.
+                        if isinstance(command, HttpRequestHeadersHook) and command.flow is self.flow:
                             self._accept()
                         if command.blocking and not self.handler.is_heard(command):
                             following = events.HookCompleted(command)  # Saves a task for each.
@@ -168,10 +171,15 @@ class Border(HttpStream):
                 self._head_sent = True
                 if self.released:
                     self.pacing.first_byte(self.known_exchange)
+        elif isinstance(event, ResponseData):
+            return not self._is_head()  # An answer of ours, or of another addon, may have a body all the same.
         elif isinstance(event, ResponseEndOfMessage):
             ended, self._response_ended = self._response_ended, True
             return not ended
         return True
+
+    def _is_head(self) -> bool:
+        return self.flow.request.data.method == b"HEAD"
 
     def _ends_tunnel(self, command: SendHttp) -> bool:
         """A WebSocket's end. (CONNECT has no exchange, and needs its stream until the client has gone.)"""
@@ -202,7 +210,7 @@ class Border(HttpStream):
         self.sleep()
         if self.attempt_id is not None:
             self.parent.end_attempt(self)
-            self.attempt_id = None
+            self.attempt_id = self.origin = None
 
     def sleep(self) -> None:
         """From here on a client that does nothing for long is idle."""
@@ -255,9 +263,9 @@ class Border(HttpStream):
                 logger.exception("Closing a request failed because of an error in Paceproxy.")
 
     def _drop(self) -> CommandGenerator[None]:
-        if self.attempt_id is not None and self.server_state != self.state_done:
+        if self.attempt_id is not None and self.origin is not None and self.server_state != self.state_done:
             over = RequestProtocolError(self.attempt_id, "the request is over", ErrorCode.CANCEL)
-            yield SendHttp(over, self.context.server)
+            yield SendHttp(over, self.origin.server)
         self.close()
         yield DropStream(self.stream_id)
 
@@ -271,7 +279,8 @@ class Border(HttpStream):
         if not self._head_sent:
             response = internal_error_response(self.pacing.clock.now())
             yield SendHttp(ResponseHeaders(self.stream_id, response), client)
-            yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
+            if not self._is_head():
+                yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
             yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
         if self._head_sent or not was_complete:
             if self._head_sent:

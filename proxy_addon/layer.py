@@ -121,9 +121,8 @@ class PacedHttpLayer(HttpLayer):
     def end_attempt(self, stream: Border) -> None:
         if stream.attempt_id is not None:
             self.streams.pop(stream.attempt_id, None)
-        origin = self.origins.get(stream.context.server)
-        if origin is not None:
-            origin.idle_since = self.pacing.clock.monotonic()
+        if stream.origin is not None:
+            stream.origin.idle_since = self.pacing.clock.monotonic()
 
     # Which connection an attempt gets.
 
@@ -158,7 +157,7 @@ class PacedHttpLayer(HttpLayer):
 
     def _clear_out(self, wanted: GetHttpConnection) -> CommandGenerator[None]:
         """Forget dead connections, and close those that this request would have used, had it been allowed to."""
-        in_use = {stream.context.server for stream in self._distinct_streams() if stream.attempt_id is not None}
+        in_use = {stream.origin.server for stream in self._distinct_streams() if stream.origin is not None}
         for server, origin in list(self.origins.items()):
             if server in self.waiting_for_establishment or server in in_use:
                 continue

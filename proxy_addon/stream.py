@@ -60,7 +60,6 @@ class NoAnswerError(Exception):
 class PacedHttpStream(Border):
     """See the module's text. `phase` says where the request is."""
 
-    _origin: Origin
     _send: Send
     _reused = False
     _unflushed = False
@@ -156,7 +155,7 @@ class PacedHttpStream(Border):
 
     def _begin(self, origin: Origin, send: Send) -> None:
         self.context.server = self.flow.server_conn = origin.server
-        self._origin = origin
+        self.origin = origin
         self._send = send
         self._reused = origin.requests > 0
         origin.requests += 1
@@ -182,7 +181,8 @@ class PacedHttpStream(Border):
 
     def _start_clock(self) -> None:
         """The response's time begins when the last byte of the request has left our buffer."""
-        self._unflushed = self.handler.unsent_bytes(self._origin.dialled) > 0
+        assert self.origin is not None
+        self._unflushed = self.handler.unsent_bytes(self.origin.dialled) > 0
         if self._unflushed:
             self.arm(FLUSH_LOOK_S)
             return

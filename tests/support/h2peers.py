@@ -1,0 +1,219 @@
+"""HTTP/2 on both sides of the proxy: a client in a tunnel, and an origin, each on blocking sockets.
+
+The origin answers by path: `Stream` says what it does with one request. HTTP/1 peers are in `clients` and `origin`.
+"""
+
+import contextlib
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import h2.config
+import h2.connection
+import h2.events
+import trustme
+
+from tests.support.clients import RawClient
+
+_TIMEOUT_S = 20.0
+
+
+@dataclass(slots=True)
+class H2Answer:
+    """What came on one stream. `reset` is the error code of its RST_STREAM."""
+
+    status: int = 0
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+    trailers: list[tuple[str, str]] = field(default_factory=list)
+    ended: bool = False
+    reset: int | None = None
+
+
+class H2Client:
+    """HTTP/2 with an origin, through a tunnel of the proxy."""
+
+    def __init__(self, port: int, host: str, target_port: int, ca: Path) -> None:
+        self._client = RawClient(port)
+        self._authority = f"{host}:{target_port}"
+        assert self._client.connect(self._authority).status == 200
+        assert self._client.start_tls(host, ca, protocols=("h2",)) == "h2"
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self._h2.initiate_connection()
+        self.answers: dict[int, H2Answer] = {}
+        self._flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def send(
+        self, path: str, *, method: str = "GET", body: bytes | None = None, fields: tuple[tuple[str, str], ...] = ()
+    ) -> int:
+        """Send a request and return the id of its stream. `body` has no declared length."""
+        stream = self._h2.get_next_available_stream_id()
+        head = [(":method", method), (":scheme", "https"), (":authority", self._authority), (":path", path), *fields]
+        self._h2.send_headers(stream, head, end_stream=body is None)
+        if body is not None:
+            self._h2.send_data(stream, body, end_stream=True)
+        self.answers[stream] = H2Answer()
+        self._flush()
+        return stream
+
+    def reset(self, stream: int) -> None:
+        self._h2.reset_stream(stream, 8)
+        self._flush()
+
+    def answer(self, stream: int) -> H2Answer:
+        """Read until this stream has ended."""
+        found = self.answers[stream]
+        while not found.ended:
+            data = self._client.receive()
+            assert data, "the connection ended"
+            for event in self._h2.receive_data(data):
+                self._take(event)
+            self._flush()
+        return found
+
+    def get(self, path: str) -> H2Answer:
+        return self.answer(self.send(path))
+
+    def _take(self, event: h2.events.Event) -> None:
+        stream = getattr(event, "stream_id", None)
+        found = self.answers.get(stream or 0, H2Answer())
+        if isinstance(event, h2.events.ResponseReceived):
+            found.fields = [(str(name), str(value)) for name, value in event.headers or ()]
+            found.status = int(dict(found.fields)[":status"])
+        elif isinstance(event, h2.events.DataReceived):
+            found.body += event.data or b""
+            self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+        elif isinstance(event, h2.events.TrailersReceived):
+            found.trailers = [(str(name), str(value)) for name, value in event.headers or ()]
+        elif isinstance(event, h2.events.StreamEnded):
+            found.ended = True
+        elif isinstance(event, h2.events.StreamReset):
+            found.ended = True
+            found.reset = int(event.error_code or 0)
+
+    def _flush(self) -> None:
+        if data := self._h2.data_to_send():
+            self._client.send(data)
+
+
+@dataclass(slots=True)
+class Stream:
+    """One request at the origin."""
+
+    connection: int
+    path: str
+    fields: dict[str, str]
+    body: bytes = b""
+    reset: bool = False
+    """The other side gave it up."""
+
+
+type Answer = tuple[int, bytes] | None
+"""Status and body; None is silence."""
+
+
+class H2Origin:
+    """An HTTP/2 origin over TLS for localhost. `answer` is asked once for each complete request."""
+
+    def __init__(self, answer: Callable[[Stream], Answer]) -> None:
+        self._answer = answer
+        self.streams: list[Stream] = []
+        self.connections = 0
+        self.port = 0
+        self._stop = threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="h2origin-")
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def ca(self) -> Path:
+        return Path(self._folder.name) / "ca.pem"
+
+    def hits(self, path: str) -> int:
+        return sum(1 for stream in list(self.streams) if stream.path == path)
+
+    def __enter__(self) -> Self:
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.ca)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+        context.set_alpn_protocols(["h2"])
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = listener.getsockname()[1]
+        self._sockets.append(listener)
+        self._start(self._listen, listener, context)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for open_socket in self._sockets:
+            with contextlib.suppress(OSError):
+                open_socket.shutdown(socket.SHUT_RDWR)
+            open_socket.close()
+        for thread in self._threads:
+            thread.join(_TIMEOUT_S)
+        self._folder.cleanup()
+
+    def _start(self, function: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=function, args=arguments, name="h2origin", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _listen(self, listener: socket.socket, context: ssl.SSLContext) -> None:
+        while not self._stop.is_set():
+            try:
+                plain, _ = listener.accept()
+                secure = context.wrap_socket(plain, server_side=True)
+            except OSError:
+                continue
+            self.connections += 1
+            self._sockets.append(secure)
+            self._start(self._serve, secure, self.connections)
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
+        conn.initiate_connection()
+        streams: dict[int, Stream] = {}
+        try:
+            connection.sendall(conn.data_to_send())
+            while data := connection.recv(65536):
+                for event in conn.receive_data(data):
+                    self._take(conn, event, streams, number)
+                connection.sendall(conn.data_to_send())
+        except OSError:
+            return
+
+    def _take(
+        self, conn: h2.connection.H2Connection, event: h2.events.Event, streams: dict[int, Stream], number: int
+    ) -> None:
+        if isinstance(event, h2.events.RequestReceived):
+            fields = {str(name): str(value) for name, value in event.headers or ()}
+            streams[event.stream_id or 0] = Stream(number, fields[":path"], fields)
+        elif isinstance(event, h2.events.DataReceived):
+            streams[event.stream_id or 0].body += event.data or b""
+            conn.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+        elif isinstance(event, h2.events.StreamReset):
+            streams[event.stream_id or 0].reset = True
+        elif isinstance(event, h2.events.StreamEnded):
+            stream = streams[event.stream_id or 0]
+            self.streams.append(stream)
+            answer = self._answer(stream)
+            if answer is not None:
+                conn.send_headers(event.stream_id or 0, [(":status", str(answer[0]))])
+                conn.send_data(event.stream_id or 0, answer[1], end_stream=True)
