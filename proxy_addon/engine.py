@@ -203,7 +203,7 @@ class Engine:
             return
         self._let_loose(request)
         request.closed = True
-        if request.outcome is Outcome.UNSENT and request.attempts:
+        if request.outcome is Outcome.UNSENT and request.attempts and not request.left:
             request.outcome, request.error = Outcome.FAILURE, ErrorName.PROXY_INTERNAL_ERROR
         self._emit(
             RequestEnded(
@@ -321,6 +321,8 @@ class Engine:
         else:
             if grant.sent is not None:
                 self._attempt_ended(request, grant, retry.Classified(Outcome.ABANDONED))
+            else:
+                request.attempts -= 1
             if not self._dispatch.pass_on(host, grant):
                 self._given_back(host, grant)
         self._dispatch.end(host, request, grant)
