@@ -112,9 +112,8 @@ class SqliteStore:
 
     async def heartbeat(self, now: float) -> int:
         await self._ask(_BEAT, {"id": self._process, "now": now})
-        span: _Parameters = {"now": now, "alive_s": ALIVE_S}
-        await self._ask(_BURY, span)
-        rows = await self._ask(_ALIVE, span)
+        await self._ask(_BURY, {"now": now, "alive_s": ALIVE_S})
+        rows = await self._ask(_ALIVE, {})
         return int(rows[0][0])
 
     async def _ask(self, sql: str, parameters: _Parameters) -> Sequence[Sequence[Any]]:
