@@ -425,6 +425,19 @@ async def test_a_silent_post_is_given_up_when_its_window_closes(world: World) ->
     assert world.process.rung() == 1
 
 
+@virtual()
+async def test_a_client_that_leaves_after_its_stall_was_recorded_adds_none(world: World) -> None:
+    world.origin = always(SILENT)
+    visit = world.visit(method="POST")
+    await world.pass_until(35)
+    visit.leave()
+    await world.clock.settle()
+
+    assert world.process.rung() == 1
+    assert ended(world.process.events) == [(Outcome.STALL, ErrorName.HTTP_RESPONSE_TIMEOUT)]
+    assert visit.ended.outcome is Outcome.ABANDONED
+
+
 # A kept-alive connection that the origin had closed
 
 
@@ -485,6 +498,17 @@ async def test_a_body_cut_short_after_its_release_is_one_stall_and_no_attempt(wo
 
     assert (world.sent(), world.process.rung()) == ([0], 1)
     assert (visit.ended.outcome, visit.ended.error) == (Outcome.STALL, ErrorName.HTTP_RESPONSE_INCOMPLETE)
+
+
+@virtual(stalls=frozenset({"5xx"}))
+async def test_a_cut_that_is_no_stall_by_the_setting_is_a_failure(world: World) -> None:
+    world.origin = always(Answer(cut=True))
+    visit = world.visit()
+    await world.finish()
+    await world.clock.settle()
+
+    assert (visit.ended.outcome, visit.ended.error) == (Outcome.FAILURE, ErrorName.HTTP_RESPONSE_INCOMPLETE)
+    assert world.process.rung() == 0
 
 
 # Retry-After
@@ -798,6 +822,19 @@ def test_a_listener_that_fails_stops_no_request_and_no_other_listener(caplog: py
         world.clock.run(scenario())
     assert [type(event) for event in heard] == [AttemptEnded, RequestEnded]
     assert "the metrics are broken" in caplog.text
+
+
+@virtual()
+async def test_an_error_of_ours_is_charged_to_no_host(world: World) -> None:
+    engine = world.process.engine
+    request = engine.accept("shop.example", method="GET", window_s=600)
+    engine.fail(request, ErrorName.PROXY_LOOP_DETECTED)
+    engine.close(request)
+
+    [event] = world.process.happened(RequestEnded)
+    assert (event.outcome, event.error, event.attempts) == (Outcome.FAILURE, ErrorName.PROXY_LOOP_DETECTED, 0)
+    assert world.process.happened(AttemptEnded) == []
+    world.process.events.clear()
 
 
 @virtual()

@@ -13,7 +13,7 @@ from proxy_addon.model import (
     Reply,
     RequestEnded,
 )
-from proxy_addon.request import Deliver, Refused
+from proxy_addon.request import Deliver, Refusal, Refused
 from tests.support.world import (
     ENDLESS,
     PAGE,
@@ -575,6 +575,16 @@ async def test_after_a_block_on_the_bottom_rung_the_row_goes_where_nobody_waits(
     assert await world.stored() is None
 
 
+@virtual(row=HostState(blocked_until=START + 5, stalled_at=START))
+async def test_a_block_that_ended_unnoticed_holds_up_nobody(world: World) -> None:
+    await world.pass_until(5.5)
+    visits = [world.visit() for _ in range(3)]
+    await world.finish()
+
+    assert {visit.done_at for visit in visits} == {5.5}
+    assert await world.stored() is None
+
+
 # The livelock
 
 
@@ -613,6 +623,21 @@ async def test_those_whose_slot_comes_within_the_drain_are_sent_and_the_others_r
     assert {visit.refusal.reason for visit in refused if visit.refusal} == {Refused.DRAINING}
     for visit in visits:
         visit.leave()
+
+
+@virtual(attempt_timeout=500.0)
+async def test_a_retry_that_rests_is_refused_at_the_end_of_the_drain(world: World) -> None:
+    world.origin = always(UNAVAILABLE)
+    visit = world.visit()
+    await world.pass_until(8)
+    world.process.engine.drain(3)
+    await world.finish()
+
+    assert world.sent() == [0, 2, 7]
+    assert visit.done_at == 11.0
+    assert visit.refusal is not None
+    assert visit.refusal.reason is Refused.DRAINING
+    assert visit.request.last_reply == Reply(status=503)
 
 
 @virtual(row=on_rung(2, slot_in=5))
@@ -658,3 +683,31 @@ async def test_a_request_that_goes_in_the_middle_of_its_grant_loses_no_slot(worl
     assert world.sent() in ([5, 10], [5, 10, 15])
     for visit in (second, third):
         visit.leave()
+
+
+@pytest.mark.parametrize("turns", range(12))
+@virtual(row=on_rung(2, slot_in=5), attempt_timeout=500.0)
+async def test_a_lone_request_that_goes_in_the_middle_of_its_grant_gives_the_slot_back(
+    world: World, turns: int
+) -> None:
+    world.origin = always(ENDLESS)
+    alone = world.visit("alone")
+    task = _after_turns(world, turns, alone.leave)
+    await world.pass_until(6)
+    await task
+    following = world.visit("following")
+    await world.pass_until(20)
+
+    assert world.sent() in ([6], [5, 10])
+    following.leave()
+
+
+@virtual(row=on_rung(2, slot_in=5))
+async def test_a_request_whose_client_has_left_is_not_held(world: World) -> None:
+    engine = world.process.engine
+    request = engine.accept("shop.example", method="GET", window_s=600)
+    engine.leave(request)
+
+    assert await engine.hold(request) == Refusal(Refused.LEFT, 0)
+    engine.close(request)
+    world.process.events.clear()

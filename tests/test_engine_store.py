@@ -1,5 +1,6 @@
 """Several engines on one store, and engines whose store is in trouble, in virtual time."""
 
+import asyncio
 import itertools
 import logging
 
@@ -18,6 +19,7 @@ from tests.support.world import (
     Answer,
     World,
     always,
+    by_path,
     in_turn,
     on_rung,
     status,
@@ -138,6 +140,42 @@ async def test_one_process_leaves_alone_what_another_has_given_up(world: World) 
     assert patient.status == 200
 
 
+@virtual(processes=2)
+async def test_a_look_at_the_store_that_comes_late_does_not_undo_an_own_write(world: World) -> None:
+    """The look has seen that the other's row is gone, and its answer comes after this process has made a new one."""
+    one, other = world.processes
+    world.origin = by_path(a=status(503, after_s=0.01), b=Answer(after_s=0.05), c=status(503, after_s=0.15))
+    other.visit("a", method="POST")
+    other.visit("b")
+    one.visit("c", method="POST")
+    await world.pass_until(0.07)
+    one.store.held_back["changes_since"] = released = asyncio.Event()
+    await world.pass_until(0.16)
+    assert one.rung() == 1
+    del one.store.held_back["changes_since"]
+    released.set()
+    await world.clock.settle()
+
+    assert one.rung() == 1
+
+
+@virtual(processes=2)
+async def test_an_own_write_answered_late_does_not_hide_what_another_wrote_after_it(world: World) -> None:
+    one, other = world.processes
+    world.origin = by_path(a=status(503, after_s=0.01), b=Answer(after_s=0.05), c=status(503, after_s=0.06))
+    one.visit("a", method="POST")
+    other.visit("c", method="POST")
+    one.visit("b")
+    await world.pass_until(0.04)
+    one.store.held_back["swap"] = released = asyncio.Event()
+    await world.pass_until(0.15)
+    del one.store.held_back["swap"]
+    released.set()
+    await world.clock.settle()
+
+    assert (one.rung(), other.rung()) == (1, 1)
+
+
 # Restart
 
 
@@ -174,6 +212,20 @@ async def test_stopping_answers_everybody(world: World) -> None:
 
     assert [visit.done_at for visit in visits] == [1.0] * 100
     assert world.sent() == []
+
+
+@virtual()
+async def test_an_attempt_that_outlives_the_engine_disturbs_nobody(world: World) -> None:
+    world.origin = always(status(503, after_s=5.0))
+    visit = world.visit(method="POST")
+    await world.pass_until(1)
+    await world.process.engine.stop()
+    await world.finish()
+    await world.clock.settle()
+
+    assert visit.status == 503
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert world.clock.pending == 0
 
 
 # A store in trouble
@@ -341,6 +393,47 @@ async def test_a_claim_whose_answer_is_lost_gives_the_slot_to_nobody_else(world:
 
     assert world.sent("other") == [9.97]
     leave_all(world)
+
+
+@virtual(processes=2, row=on_rung(3, slot_in=10))
+async def test_a_store_that_fails_while_it_is_taken_up_again_is_tried_again(world: World) -> None:
+    process = world.process
+    await world.pass_until(1)
+    process.store.trouble = "loses answers"
+    await world.pass_until(5)
+    assert not process.engine.snapshot().store_up
+    process.store.trouble = None
+    await world.pass_until(7)
+
+    assert process.engine.snapshot().store_up
+    assert [failure.first for failure in process.happened(StoreFailed)] == [True, False, False, False]
+    assert len(process.happened(StoreRecovered)) == 1
+
+
+@virtual(processes=2, row=on_rung(1), attempt_timeout=500.0)
+async def test_a_row_that_another_writes_while_this_process_returns_is_not_lost(world: World) -> None:
+    cut_off, other = world.processes
+    world.origin = by_path(a=UNAVAILABLE, b=UNAVAILABLE)
+    await world.pass_until(3)
+    cut_off.store.trouble = "refuses"
+    cut_off.visit("a", method="POST")
+    await world.pass_until(3.2)
+    assert cut_off.rung() == 2
+    cut_off.store.trouble = None
+    cut_off.store.held_back["changes_since"] = released = asyncio.Event()
+    await world.pass_until(8)
+    other.visit("b", method="POST")
+    await world.pass_until(8.05)
+    assert other.rung() == 2
+    del cut_off.store.held_back["changes_since"]
+    released.set()
+    await world.pass_until(8.3)
+
+    row = await world.stored()
+    assert row is not None
+    assert (row.rung, row.stalled_at) == (2, START + 8)
+    assert cut_off.view() is not None
+    assert cut_off.engine.snapshot().store_up
 
 
 _MOMENTS = st.lists(st.sampled_from([0.5, 1.0, 2.0, 2.5, 7.0, 20.0, 61.0]), max_size=8)

@@ -21,6 +21,9 @@ class TroubledStore:
         self.trouble: Trouble | None = None
         self.swaps = 0
         """How often a row was to be written, races lost and failures included."""
+        self.held_back: dict[str, asyncio.Event] = {}
+        """By method: the event that its answers wait for, though what was asked is done."""
+        self._open = False
 
     @property
     def shared(self) -> bool:
@@ -28,43 +31,49 @@ class TroubledStore:
 
     async def open(self) -> None:
         await self.behind.open()
+        self._open = True
 
     async def close(self) -> None:
+        self._open = False
         await self.behind.close()
 
     async def get(self, host: str) -> HostState | None:
         await self._ask()
         row = await self.behind.get(host)
-        await self._answer()
+        await self._answer("get")
         return row
 
     async def swap(self, host: str, expected: int | None, new: HostState | None, *, now: float) -> int | None:
         self.swaps += 1
         await self._ask()
         version = await self.behind.swap(host, expected, new, now=now)
-        await self._answer()
+        await self._answer("swap")
         return version
 
     async def changes_since(self, version: int) -> Changes:
         await self._ask()
         changes = await self.behind.changes_since(version)
-        await self._answer()
+        await self._answer("changes_since")
         return changes
 
     async def heartbeat(self, now: float) -> int:
         await self._ask()
         processes = await self.behind.heartbeat(now)
-        await self._answer()
+        await self._answer("heartbeat")
         return processes
 
     async def _ask(self) -> None:
         await asyncio.sleep(0)
+        if not self._open:
+            raise StoreError("the store is closed")
         if self.trouble == "refuses":
             raise StoreError("disk I/O error, as the test wants it")
         if self.trouble == "crashes":
             raise ZeroDivisionError("a bug, as the test wants it")
 
-    async def _answer(self) -> None:
+    async def _answer(self, method: str) -> None:
         await asyncio.sleep(0)
+        if (released := self.held_back.get(method)) is not None:
+            await released.wait()
         if self.trouble == "loses answers":
             raise StoreError("the answer was lost, as the test wants it")
