@@ -1,19 +1,17 @@
 """Sockets: mitmproxy's connection handler with dialling of our own, and what the paced layer asks of it.
 
-It turns a name into addresses, dials them, and says with an `ErrorName` why that failed, decided where the
-exception is at hand. It knows nothing of HTTP, attempts or pacing. One of the few modules that use mitmproxy's
-private API; `tests/test_dial.py` fails where an upgrade changes it.
+It dials what the layers ask for, by `reach.py`, and keeps for the paced layer why that failed. It knows nothing of
+HTTP, attempts or pacing. One of the few modules that use mitmproxy's private API: `tests/test_mitmproxy_api.py` fails
+where an upgrade changes that.
 """
 
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
 import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mitmproxy import flow
@@ -24,134 +22,15 @@ from mitmproxy.proxy.server import ConnectionIO
 
 from proxy_addon.clock import Clock
 from proxy_addon.model import ErrorName, Reply
+from proxy_addon.reach import DialError, Names, Reader, dial
 
 logger = logging.getLogger(__name__)
-
-LOOKUPS_AT_ONCE = 64
-"""Threads that may be in the system's resolver at a time. A dead name server keeps one for up to half a minute, so
-there must be far more of them than names that are dead at the same time."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends RST."""
 
 type Refuse = Callable[[str, int], ErrorName | None]
 """Asked about each address (numeric) and port that would be dialled; not None: it is not dialled, and this is why."""
-
-
-class DialError(Exception):
-    """No connection. `reply` says why."""
-
-    def __init__(self, error: ErrorName, details: str, *, charged: bool = True) -> None:
-        super().__init__(details)
-        self.reply = Reply(error=error, details=details, charged=charged)
-
-
-class Names:
-    """Looks up names in threads of its own, one at a time per name, so that a slow name holds up no other."""
-
-    def __init__(self) -> None:
-        self._room = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-        self._pending: dict[tuple[str, int], asyncio.Task[list[str]]] = {}
-
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """The numeric addresses of a name, in the system's order, without duplicates.
-
-        A numeric `host` is itself its address and needs no thread. Raises `DialError`. Cancelling it leaves the
-        lookup running for whoever else waits for it.
-        """
-        with contextlib.suppress(OSError, UnicodeError):
-            return _numeric(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-        lookup = self._pending.get((host, port))
-        if lookup is None:
-            lookup = asyncio.create_task(self._look_up(host, port))
-            if not lookup.done():
-                self._pending[host, port] = lookup
-                lookup.add_done_callback(functools.partial(self._forget, (host, port)))
-        try:
-            return await asyncio.shield(lookup)
-        except socket.gaierror as error:
-            raise _lookup_error(error) from error
-        except UnicodeError as error:
-            raise DialError(ErrorName.DNS_ERROR, "the name is not a valid host name") from error
-
-    async def _look_up(self, host: str, port: int) -> list[str]:
-        async with self._room:
-            loop = asyncio.get_running_loop()
-            found: asyncio.Future[list[str]] = loop.create_future()
-            # A daemon: a resolver that hangs must not keep the process from ending.
-            threading.Thread(
-                target=_ask_system, args=(loop, found, host, port), name=f"lookup of {host}", daemon=True
-            ).start()
-            return await found
-
-    def _forget(self, name: tuple[str, int], lookup: asyncio.Task[list[str]]) -> None:
-        del self._pending[name]
-        if not lookup.cancelled():
-            lookup.exception()  # Marks it as seen: everybody who waited may have left.
-
-
-def _ask_system(loop: asyncio.AbstractEventLoop, found: "asyncio.Future[list[str]]", host: str, port: int) -> None:
-    """In a thread: look a name up, and hand the result or the exception to the loop."""
-    answer: Callable[[], None]
-    try:
-        addresses = _numeric(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        answer = functools.partial(found.set_result, addresses)
-    except (OSError, UnicodeError) as error:
-        answer = functools.partial(found.set_exception, error)
-    with contextlib.suppress(RuntimeError):  # The loop has been closed meanwhile.
-        loop.call_soon_threadsafe(_unless_done, found, answer)
-
-
-def _unless_done(found: "asyncio.Future[list[str]]", answer: Callable[[], None]) -> None:
-    if not found.done():
-        answer()
-
-
-def _numeric(found: Sequence[tuple[Any, ...]]) -> list[str]:
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
-_FOR_THE_MOMENT = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY, socket.EAI_SYSTEM})
-
-
-def _lookup_error(error: socket.gaierror) -> DialError:
-    if error.errno in _FOR_THE_MOMENT:
-        return DialError(ErrorName.DNS_TIMEOUT, "the name lookup failed for the moment")
-    return DialError(ErrorName.DNS_ERROR, "the name does not resolve")
-
-
-_BY_ERRNO: dict[int | None, tuple[ErrorName, str]] = {
-    errno.ECONNREFUSED: (ErrorName.CONNECTION_REFUSED, "connection refused"),
-    errno.ETIMEDOUT: (ErrorName.CONNECTION_TIMEOUT, "no answer to the connection attempt"),
-    errno.ECONNRESET: (ErrorName.CONNECTION_TERMINATED, "connection reset while connecting"),
-    errno.ECONNABORTED: (ErrorName.CONNECTION_TERMINATED, "connection reset while connecting"),
-    errno.EPIPE: (ErrorName.CONNECTION_TERMINATED, "connection reset while connecting"),
-    errno.EHOSTUNREACH: (ErrorName.DESTINATION_IP_UNROUTABLE, "no route to the host"),
-    errno.ENETUNREACH: (ErrorName.DESTINATION_IP_UNROUTABLE, "no route to the host"),
-    errno.EACCES: (ErrorName.DESTINATION_IP_UNROUTABLE, "this machine does not let us connect there"),
-    errno.EPERM: (ErrorName.DESTINATION_IP_UNROUTABLE, "this machine does not let us connect there"),
-    errno.EAFNOSUPPORT: (ErrorName.DESTINATION_IP_UNROUTABLE, "this machine has no such network"),
-    errno.EINVAL: (ErrorName.DESTINATION_IP_UNROUTABLE, "not an address that can be dialled"),
-}
-
-
-def connect_error(errors: Sequence[OSError]) -> DialError:
-    """What it means that every address of a host failed, each with one of `errors` (at least one).
-
-    With several, one that came from the host itself says more than "no route": a machine without IPv6 fails on
-    every IPv6 address in that way. An errno that is not in the table (too many open files, no free port) is a fault
-    of this machine.
-    """
-    known = [found for error in errors if (found := _BY_ERRNO.get(error.errno)) is not None]
-    if not known:
-        return DialError(
-            ErrorName.PROXY_INTERNAL_ERROR,
-            f"cannot connect: {errno.errorcode.get(errors[-1].errno or 0, 'unknown error')}",
-            charged=False,
-        )
-    telling = [found for found in known if found[0] is not ErrorName.DESTINATION_IP_UNROUTABLE]
-    name, details = (telling or known)[0]
-    return DialError(name, details)
 
 
 class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
@@ -189,7 +68,7 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
     def was_reset(self, connection: Connection) -> bool:
         """Whether the connection, whose end was just told, ended by an error and not by FIN."""
         io = self.transports.get(connection)
-        return io is not None and isinstance(io.reader, asyncio.StreamReader) and io.reader.exception() is not None
+        return io is not None and isinstance(io.reader, Reader) and io.reader.was_reset
 
     def hold_back(self) -> None:
         """Read no more from the client, except for what is on its way into this process already."""
@@ -234,6 +113,12 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             self.timeout_watchdog.register_activity()
             self.timeout_watchdog.can_timeout.set()
 
+    def hang_up(self) -> None:
+        """End the client's connection, and with it those to origins."""
+        io = self.transports.get(self.client)
+        if io is not None and io.handler is not None:
+            io.handler.cancel("shutting down")
+
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call this once the client and all its connections are gone."""
         self._at_end.append(callback)
@@ -262,10 +147,10 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         if client is None:
             return
         if client.handler is not asyncio.current_task():
-            await _drain(client)
+            await _drain(self.client, client)
             return
-        for io in [io for connection, io in self.transports.items() if connection is not self.client]:
-            await _drain(io)
+        for connection, io in [entry for entry in self.transports.items() if entry[0] is not self.client]:
+            await _drain(connection, io)
         if self._held_back is not None:
             await self._held_back.wait()
 
@@ -304,7 +189,7 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         addresses = await self._permitted(server, host, port)
         if server.error:  # An addon vetoed it in the `server_connect` hook.
             raise DialError(ErrorName.DESTINATION_IP_PROHIBITED, "the connection is not permitted")
-        reader, writer = await _dial(addresses, port, server.sockname)
+        reader, writer = await dial(addresses, port, server.sockname)
         server.timestamp_tcp_setup = self._clock.now()
         server.state = ConnectionState.OPEN
         server.peername = writer.get_extra_info("peername")
@@ -348,27 +233,16 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             io.writer.close()
 
 
-async def _drain(io: ConnectionIO) -> None:
+async def _drain(connection: Connection, io: ConnectionIO) -> None:
     if io.writer is None:
         return
     try:
         await io.writer.drain()
     except OSError as error:
-        if io.handler is not None:
+        # Whoever reads from it learns of this as well, but has perhaps not read all that came before. Stock ends the
+        # reading, and with it the answer of an origin that did not want to see the whole request.
+        if io.handler is not None and not connection.state & ConnectionState.CAN_READ:
             io.handler.cancel(f"Error sending data: {error}")
-
-
-async def _dial(
-    addresses: Sequence[str], port: int, local: tuple[str, int] | None
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the first of these addresses that takes one."""
-    errors: list[OSError] = []
-    for address in addresses:
-        try:
-            return await asyncio.open_connection(address, port, local_addr=local)
-        except OSError as error:
-            errors.append(error)
-    raise connect_error(errors) from errors[0]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,74 @@
+"""Which fields of a request reach the next server."""
+
+import pytest
+from mitmproxy import http
+
+from proxy_addon.forwarding import without_hop_by_hop
+from tests.support.wire import request
+
+type Fields = tuple[tuple[bytes, bytes], ...]
+
+
+def forwarded(fields: Fields, *, to_parent: bool = False) -> Fields:
+    return without_hop_by_hop(request(fields=fields), to_parent=to_parent).headers.fields[1:]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (),
+        ((b"Accept", b"*/*"), (b"aCCept", b"x"), (b"Cookie", b"a=1")),
+        ((b"Connection", b"close"),),
+        ((b"Connection", b"Keep-Alive"),),
+        ((b"Transfer-Encoding", b"chunked"),),
+        ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade")),
+        ((b"Upgrade", b"WebSocket"), (b"Connection", b"keep-alive, Upgrade")),
+    ],
+)
+def test_what_is_meant_for_the_origin_arrives_as_it_was(fields: Fields) -> None:
+    assert forwarded(fields) == fields
+
+
+def test_a_request_with_nothing_to_take_out_is_not_copied() -> None:
+    plain = request(fields=((b"Accept", b"*/*"), (b"Connection", b"keep-alive")))
+    assert without_hop_by_hop(plain, to_parent=False) is plain
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        (((b"Proxy-Authorization", b"Basic x"), (b"Accept", b"a")), ((b"Accept", b"a"),)),
+        (((b"proxy-AUTHORIZATION", b"Basic x"),), ()),
+        (((b"Proxy-Connection", b"keep-alive"),), ()),
+        (((b"Keep-Alive", b"timeout=5"), (b"Connection", b"keep-alive")), ((b"Connection", b"keep-alive"),)),
+        (((b"TE", b"trailers"), (b"Connection", b"TE")), ()),
+        (((b"X-Hop", b"1"), (b"Connection", b"x-hop, close")), ((b"Connection", b"close"),)),
+        (((b"Connection", b"x-hop"), (b"X-Hop", b"1"), (b"X-Other", b"2")), ((b"X-Other", b"2"),)),
+        (((b"Upgrade", b"h2c"), (b"HTTP2-Settings", b"x"), (b"Connection", b"Upgrade, HTTP2-Settings")), ()),
+        (((b"Upgrade", b"h2c"), (b"Connection", b"Upgrade, close")), ((b"Connection", b"close"),)),
+        (
+            ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), (b"Proxy-Authorization", b"x")),
+            ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade")),
+        ),
+    ],
+)
+def test_what_is_meant_for_us_is_taken_out(fields: Fields, left: Fields) -> None:
+    assert forwarded(fields) == left
+
+
+@pytest.mark.parametrize("name", [b"Content-Length", b"Transfer-Encoding", b"Host"])
+def test_a_client_cannot_have_the_framing_taken_out(name: bytes) -> None:
+    assert forwarded(((name, b"5"), (b"Connection", name))) == ((name, b"5"),)
+
+
+def test_credentials_may_be_meant_for_a_parent_proxy() -> None:
+    fields = ((b"Proxy-Authorization", b"Basic x"), (b"Proxy-Connection", b"close"))
+    assert forwarded(fields, to_parent=True) == ((b"Proxy-Authorization", b"Basic x"),)
+
+
+def test_the_original_keeps_its_fields() -> None:
+    original = request(fields=((b"Proxy-Connection", b"close"),))
+    copy = without_hop_by_hop(original, to_parent=False)
+    assert isinstance(copy, http.Request)
+    assert original.headers.fields == ((b"Host", b"site"), (b"Proxy-Connection", b"close"))
+    assert (copy.host, copy.port, copy.method, copy.path, copy.http_version) == ("site", 80, "GET", "/x", "HTTP/1.1")
