@@ -21,6 +21,7 @@ from mitmproxy.proxy.layers.http._events import (
     RequestHeaders,
     RequestProtocolError,
     RequestTrailers,
+    ResponseData,
     ResponseEndOfMessage,
     ResponseProtocolError,
     ResponseTrailers,

@@ -1,11 +1,11 @@
-"""Names, addresses, and what it means that they cannot be reached. Real sockets on loopback; the resolver is scripted."""
+"""Names, addresses, and what it means that they cannot be reached. Sockets are real; the resolver is scripted."""
 
 import asyncio
 import errno
 import os
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -21,6 +21,12 @@ def run[T](task: Coroutine[Any, Any, T]) -> T:
             return await task
 
     return asyncio.run(guarded())
+
+
+async def comes_true(condition: Callable[[], object]) -> None:
+    """Let the loop turn until `condition` holds. `run` guards against hanging."""
+    while not condition():  # noqa: ASYNC110 - what is waited for is no event of the loop
+        await asyncio.sleep(0)
 
 
 class Resolver:
@@ -118,13 +124,11 @@ def test_a_lookup_that_nobody_waits_for_any_more_fails_silently(monkeypatch: pyt
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
         names = Names()
         waiting = asyncio.create_task(names.addresses("slow", 80))
-        while not resolver.asked:
-            await asyncio.sleep(0)
+        await comes_true(lambda: resolver.asked)
         waiting.cancel()
         await asyncio.wait([waiting])
         resolver.go_on.set()
-        while names._pending:
-            await asyncio.sleep(0)
+        await comes_true(lambda: not names._pending)
 
     run(scenario())
     assert complaints == []
@@ -135,8 +139,7 @@ def test_an_end_of_the_loop_during_a_lookup_is_no_error(monkeypatch: pytest.Monk
 
     async def scenario() -> None:
         waiting = asyncio.create_task(Names().addresses("slow", 80))
-        while not resolver.asked:
-            await asyncio.sleep(0)
+        await comes_true(lambda: resolver.asked)
         waiting.cancel()
 
     run(scenario())
@@ -200,14 +203,11 @@ def test_what_came_before_a_reset_is_read_and_then_the_end() -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b"unread")
         await asyncio.sleep(0)
-        while not _readable(peer):
-            await asyncio.sleep(0)
+        await comes_true(lambda: _readable(peer))
         peer.sendall(b"answer")
         peer.close()
         listener.close()
-        while not writer.transport.is_closing():
-            writer.write(b"more")
-            await asyncio.sleep(0)
+        await comes_true(lambda: writer.write(b"more") or writer.transport.is_closing())
         read = await reader.read(100), await reader.read(100) == b""
         writer.close()
         return read
