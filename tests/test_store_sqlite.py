@@ -417,6 +417,16 @@ def test_what_this_user_cannot_write_to_is_refused(tmp_path: Path) -> None:
     assert read_only.read_bytes() == before
 
 
+def test_a_python_with_an_old_sqlite_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.36.0")
+    assert refusal(path) == (
+        f"store sqlite:///{path} needs SQLite 3.37 or newer, this Python has 3.36.0; "
+        "use a Python with a newer SQLite, or the store memory:"
+    )
+    assert not path.exists()
+
+
 # ---- several processes ----
 
 _RACER = """
