@@ -609,6 +609,10 @@ def test_those_in_line_behind_a_lock_fail_together(path: Path) -> None:
                 swaps = [store.swap(f"{n}.example", None, SICK, now=NOW) for n in range(100)]
                 results = await asyncio.gather(*swaps, return_exceptions=True)
             assert [type(result) for result in results] == [StoreError] * 100
+            message = (
+                f"store sqlite:///{path} is locked by another program; find that program with `fuser -v` and stop it"
+            )
+            assert {str(result) for result in results} == {message}
             assert set((await store.changes_since(0)).rows) == {"a.example"}
             await written(store, "b.example", None, SICK)
 

@@ -52,8 +52,8 @@ class SqliteStore:
         self._turn = asyncio.Lock()
         """Held while a statement is with the thread."""
         self._failures = 0
-        self._failure = ""
-        """The last one's message."""
+        self._failure: StoreError | None = None
+        """The last one."""
         self._pruned_at = -math.inf
 
     @property
@@ -123,9 +123,9 @@ class SqliteStore:
         """
         failures = self._failures
         await self._turn.acquire()
-        if self._failures != failures:
+        if self._failure is not None and self._failures != failures:
             self._turn.release()
-            raise StoreError(self._failure)
+            raise refusal(self._path, self._failure.problem, self._failure.remedy)
         return await self._finish(self._execute(sql, parameters))
 
     async def _finish[T](self, work: Coroutine[Any, Any, T]) -> T:
@@ -142,7 +142,7 @@ class SqliteStore:
         error = task.exception()
         if isinstance(error, StoreError):
             self._failures += 1
-            self._failure = str(error)
+            self._failure = error
 
     async def _execute(self, sql: str, parameters: _Parameters) -> Sequence[Sequence[Any]]:
         if self._process is None:
