@@ -182,6 +182,7 @@ class PacedHttpLayer(HttpLayer):
             result = self._failure(origin, command.err)
             yield from self._forget(origin)
         else:
+            origin.ready = True
             origin.idle_since = self.pacing.clock.monotonic()
         # An HTTP/1 connection serves one stream at a time, and ours only ever one: the others each dial their own.
         takes_one = not command.err and self.context.client.alpn == b"h2" and server.alpn != b"h2"

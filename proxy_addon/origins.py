@@ -39,6 +39,8 @@ class Origin:
     """The innermost one."""
     failure: Reply | None = None
     """Why TLS or the parent proxy's CONNECT failed."""
+    ready: bool = False
+    """Everything is set up: TCP, the parent proxy's tunnel, TLS."""
     requests: int = 0
     """How many attempts it has been given."""
     idle_since: float = 0.0
@@ -51,7 +53,7 @@ class Origin:
     @property
     def is_idle(self) -> bool:
         """Open, and ready for one more request. (HTTP/2 always is: it queues what is too many.)"""
-        if not self.server.connected or self.client is None:
+        if not self.ready or not self.server.connected or self.client is None:
             return False
         inner = self.client.child_layer
         return not isinstance(inner, PacedHttp1Client) or inner.is_idle

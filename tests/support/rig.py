@@ -24,7 +24,7 @@ from mitmproxy.proxy.layer import NextLayer
 from proxy_addon.clock import Clock, SystemClock
 from proxy_addon.dial import paced_connections
 from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
-from proxy_addon.layer import PacedHttpLayer, install
+from proxy_addon.layer import PacedHttpLayer, PacedHttpStream, install
 from proxy_addon.model import ErrorName, Reply
 from tests.support.waiting import until
 
@@ -194,7 +194,7 @@ class Rig:
         addons: Sequence[object] = (),
         faults: bool = False,
         refuse: Callable[[str, int], ErrorName | None] = lambda address, port: None,
-        **settings: object,
+        **settings: Any,
     ) -> None:
         self.pacing = pacing or ScriptedPacing()
         self.mode = mode
@@ -203,7 +203,8 @@ class Rig:
         """Errors in the log, with their tracebacks."""
         self._faults = faults
         self._refuse = refuse
-        self._settings = {"confdir": str(confdir), "connection_strategy": "lazy", "rawtcp": False, **settings}
+        forced = {"confdir": str(confdir), "connection_strategy": "lazy", "rawtcp": False, "http2": False}
+        self._settings = {**forced, **settings}
         self.confdir = confdir
         self._addon = _Addon(self.pacing)
         self._addons = addons
@@ -251,7 +252,11 @@ class Rig:
     def release(self) -> None:
         """Stop holding: grant everything that waits in the hook, and what comes after it."""
         self.pacing.hold = False
-        self.call(lambda: [event.set() for event in self.pacing.held.values()])
+        self.call(self._let_go)
+
+    def _let_go(self) -> None:
+        for event in self.pacing.held.values():
+            event.set()
 
     def call[T](self, function: Callable[[], T]) -> T:
         """Run it on the proxy's loop and return its result."""
@@ -261,6 +266,11 @@ class Rig:
 
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_STOP_TIMEOUT_S)
+
+    @property
+    def master(self) -> Master:
+        assert self._master is not None
+        return self._master
 
     @property
     def layers(self) -> list[PacedHttpLayer]:
@@ -282,6 +292,7 @@ class Rig:
             yield f"{counts['accept'] - counts['close']} exchanges that were not closed"
         for layer in self.layers:
             for key, stream in layer.streams.items():
+                assert isinstance(stream, PacedHttpStream)
                 if stream.exchange is not None or key >= 1 << 40:
                     yield f"{stream!r} as {key}"
                 if stream.deadline is not None:
