@@ -30,7 +30,7 @@ from tests.support.waiting import until
 
 _HERE = Path(__file__).resolve().parent
 _IDLE_S = 5.0
-_LAG = re.compile(r"worst lag: ([\d.]+)")
+_LAG = re.compile(r"worst lag: ([\d.]+) ([\d.]+)")
 
 
 def main() -> None:
@@ -48,16 +48,15 @@ def main() -> None:
         wait_for_waiting(proxy, 1)
         say(f"idle, one held: {idle_share(proxy):.1%} of a core")
         before = rss_bytes(proxy.pid)
-        worst_lag_ms(proxy)
-        many = stack.enter_context(crowd(proxy, origin, given.held))
+        with lag(proxy, "arriving"):
+            many = stack.enter_context(crowd(proxy, origin, given.held))
         wait_for_waiting(proxy, given.held + 1)
-        say(f"arriving: worst lag {worst_lag_ms(proxy):.0f} ms")
         held = rss_bytes(proxy.pid) - before
         say(f"held: {held / given.held / 1024:.1f} KiB each, {held / 2**20:.0f} MiB in all")
         say(f"idle, all held: {idle_share(proxy):.1%} of a core")
-        worst_lag_ms(proxy)
-        answers = [process.communicate(timeout=given.block + 300)[0] for process in (first, many)]
-        say(f"released: worst lag {worst_lag_ms(proxy):.0f} ms; {json.loads(answers[1])}")
+        with lag(proxy, "released"):
+            answers = [process.communicate(timeout=given.block + 300)[0] for process in (first, many)]
+        say(f"answers: {json.loads(answers[1])}")
         say(f"idle, afterwards: {idle_share(proxy):.1%} of a core")
 
 
@@ -97,12 +96,16 @@ def idle_share(proxy: Proxy) -> float:
     return (cpu_s(proxy.pid) - before) / (time.monotonic() - began)
 
 
-def worst_lag_ms(proxy: Proxy) -> float:
-    """The loop's worst lag since this was last asked."""
-    asked = len(_LAG.findall(proxy.log.read_text()))
+@contextmanager
+def lag(proxy: Proxy, what: str) -> Iterator[None]:
+    """Watch the loop meanwhile, and say its worst lag."""
+    said = len(_LAG.findall(proxy.log.read_text()))
     proxy.signal(signal.SIGUSR1)
-    until(lambda: len(_LAG.findall(proxy.log.read_text())) > asked, "the probe reported", 60)
-    return float(_LAG.findall(proxy.log.read_text())[-1])
+    yield
+    proxy.signal(signal.SIGUSR1)
+    until(lambda: len(_LAG.findall(proxy.log.read_text())) > said, "the probe reported", 60)
+    wall_ms, cpu_ms = _LAG.findall(proxy.log.read_text())[-1]
+    say(f"{what}: worst lag {wall_ms} ms; most CPU at a stretch {cpu_ms} ms")
 
 
 def say(text: str) -> None:

@@ -1,6 +1,8 @@
 """The command `paceproxy`, with a probe in its event loop: how long did anything keep the loop from turning?
 
-Takes the command's arguments. At SIGUSR1 it prints `worst lag: MILLISECONDS` since the last time it was asked.
+Takes the command's arguments. At SIGUSR1 the probe begins to watch; at the next it prints `worst lag: WALL CPU`,
+in milliseconds, and stops. WALL is how late the probe woke at worst. CPU is the most that the loop's thread
+computed between two wakes: without the time in which the machine ran something else.
 """
 
 import asyncio
@@ -20,35 +22,39 @@ class Probe:
     """A task that sleeps for a moment, again and again, and remembers the latest that it woke."""
 
     def __init__(self) -> None:
+        self._watching: asyncio.Task[None] | None = None
+        self._began_at = 0.0
+        self._began_cpu_s = 0.0
         self._worst_s = 0.0
-        self._due_at = 0.0
+        self._worst_cpu_s = 0.0
 
-    async def watch(self) -> None:
+    def toggle(self) -> None:
+        if self._watching is None:
+            self._worst_s = self._worst_cpu_s = 0.0
+            self._watching = asyncio.create_task(self._watch())
+            return
+        # What holds up the probe holds up this report as well: the lag of this moment counts.
+        self._look()
+        self._watching.cancel()
+        self._watching = None
+        sys.stdout.write(f"worst lag: {self._worst_s * 1000:.1f} {self._worst_cpu_s * 1000:.1f}\n")
+        sys.stdout.flush()
+
+    async def _watch(self) -> None:
         while True:
-            self._due_at = time.monotonic() + _EVERY_S
+            self._began_at, self._began_cpu_s = time.monotonic(), time.thread_time()
             await asyncio.sleep(_EVERY_S)
             self._look()
 
-    def report(self) -> None:
-        # What holds up the probe holds up this report as well: the lag of this moment counts.
-        self._look()
-        sys.stdout.write(f"worst lag: {self._worst_s * 1000:.1f}\n")
-        sys.stdout.flush()
-        self._worst_s = 0.0
-
     def _look(self) -> None:
-        self._worst_s = max(self._worst_s, time.monotonic() - self._due_at)
+        self._worst_s = max(self._worst_s, time.monotonic() - self._began_at - _EVERY_S)
+        self._worst_cpu_s = max(self._worst_cpu_s, time.thread_time() - self._began_cpu_s)
 
 
 def run_probed(main: Coroutine[Any, Any, int]) -> int:
     async def probed() -> int:
-        probe = Probe()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, probe.report)
-        watching = asyncio.create_task(probe.watch())
-        try:
-            return await main
-        finally:
-            watching.cancel()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, Probe().toggle)
+        return await main
 
     return _run(probed())
 
