@@ -3,6 +3,7 @@
 import base64
 import ssl
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,19 @@ def htpasswd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("users") / "htpasswd"
     path.write_text(f"joe:{JOE_BCRYPT}\n")
     return path
+
+
+@pytest.fixture(scope="module")
+def proxy(confdir: Path) -> Iterator[Paceproxy]:
+    """One for all tests that need no flags of their own: a start takes seconds."""
+    with Paceproxy(*LADDER, "--ssl-insecure", confdir=confdir) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http2_proxy(confdir: Path) -> Iterator[Paceproxy]:
+    with Paceproxy(*LADDER, "--ssl-insecure", "--http2", confdir=confdir) as running:
+        yield running
 
 
 class Parent:
@@ -127,9 +141,8 @@ def test_a_request_that_comes_back_through_a_parent_is_a_loop(confdir: Path) -> 
     assert "error=proxy_loop_detected" in answer.proxy_status
 
 
-def test_a_request_for_the_proxy_itself_is_a_loop(confdir: Path) -> None:
-    with Paceproxy(confdir=confdir) as proxy:
-        answers = [curl(proxy.url, f"http://127.0.0.1:{p}/").answer for p in (proxy.port, proxy.admin_port)]
+def test_a_request_for_the_proxy_itself_is_a_loop(proxy: Paceproxy) -> None:
+    answers = [curl(proxy.url, f"http://127.0.0.1:{p}/").answer for p in (proxy.port, proxy.admin_port)]
     assert [answer.status for answer in answers] == [508, 508]
     assert all("error=proxy_loop_detected" in answer.proxy_status for answer in answers)
 
@@ -177,12 +190,9 @@ def test_an_origins_bad_certificate_is_a_failure_unless_told_otherwise(confdir: 
             assert curl(proxy.url, origin.url("/"), ca=proxy.ca).answer.status == 200
 
 
-def test_http2_streams_are_retried_each_on_its_own(secure_origin: Origin, confdir: Path) -> None:
+def test_http2_streams_are_retried_each_on_its_own(secure_origin: Origin, http2_proxy: Paceproxy) -> None:
     secure_origin.script = {"/sick": [respond(503), respond(503), respond(200, b"sick no more")]}
-    with (
-        Paceproxy("--http2", "--upstream-ca", str(secure_origin.ca), *LADDER, confdir=confdir) as proxy,
-        H2Client(proxy.port, f"localhost:{secure_origin.port}", proxy.ca) as client,
-    ):
+    with H2Client(http2_proxy.port, f"localhost:{secure_origin.port}", http2_proxy.ca) as client:
         sick = client.request("/sick")
         posted = client.request("/form", method="POST", body=b"a=1")
         answers = client.wait(sick, posted)
@@ -191,44 +201,35 @@ def test_http2_streams_are_retried_each_on_its_own(secure_origin: Origin, confdi
     assert [r.body for r in secure_origin.requests if r.path == "/form"] == [b"a=1"]
 
 
-def test_one_http2_stream_that_leaves_does_not_disturb_its_neighbours(secure_origin: Origin, confdir: Path) -> None:
+def test_one_http2_stream_that_leaves_does_not_disturb_its_neighbours(
+    secure_origin: Origin, http2_proxy: Paceproxy
+) -> None:
     secure_origin.script = {"/limited": [respond(429, fields=[("Retry-After", "1")]), respond()]}
-    with (
-        Paceproxy("--http2", "--upstream-ca", str(secure_origin.ca), *LADDER, confdir=confdir) as proxy,
-        H2Client(proxy.port, f"localhost:{secure_origin.port}", proxy.ca) as client,
-    ):
+    abandoned = http2_proxy.metric("paceproxy_requests_total", outcome="abandoned")
+    with H2Client(http2_proxy.port, f"localhost:{secure_origin.port}", http2_proxy.ca) as client:
         limited = client.request("/limited")
-        proxy.wait_for_metric("paceproxy_waiting_requests", 1)
+        http2_proxy.wait_for_metric("paceproxy_waiting_requests", 1)
         leaving, staying = client.request("/leaving"), client.request("/staying")
-        proxy.wait_for_metric("paceproxy_waiting_requests", 3)
+        http2_proxy.wait_for_metric("paceproxy_waiting_requests", 3)
         client.reset(leaving)
-        proxy.wait_for_metric("paceproxy_requests_total", 1, outcome="abandoned")
+        http2_proxy.wait_for_metric("paceproxy_requests_total", abandoned + 1, outcome="abandoned")
         assert [stream.status for stream in client.wait(limited, staying)] == [200, 200]
-        proxy.assert_idle()
+        http2_proxy.assert_idle()
     assert secure_origin.hits("/leaving") == 0
 
 
-def test_without_the_flag_http2_is_not_spoken(secure_origin: Origin, confdir: Path) -> None:
-    with (
-        Paceproxy("--upstream-ca", str(secure_origin.ca), confdir=confdir) as proxy,
-        RawClient(proxy.port) as client,
-    ):
+def test_without_the_flag_http2_is_not_spoken(secure_origin: Origin, proxy: Paceproxy) -> None:
+    with RawClient(proxy.port) as client:
         client.connect(f"localhost:{secure_origin.port}")
         assert client.start_tls("localhost", proxy.ca, protocols=("h2", "http/1.1")) == "http/1.1"
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["ws", "wss"])
-def test_a_websocket_waits_for_a_sick_host_and_then_talks(confdir: Path, secure: bool) -> None:
+def test_a_websocket_waits_for_a_sick_host_and_then_talks(proxy: Paceproxy, secure: bool) -> None:
+    trust = ssl.create_default_context(cafile=str(proxy.ca)) if secure else None
     with Origin({"/socket": [respond(503), WebSocketEcho()]}, tls=secure) as origin:
-        trust = ("--upstream-ca", str(origin.ca)) if secure else ()
-        with (
-            Paceproxy(*LADDER, *trust, confdir=confdir) as proxy,
-            websocket_connect(
-                origin.url("/socket").replace("http", "ws", 1),
-                proxy=proxy.url,
-                ssl=ssl.create_default_context(cafile=str(proxy.ca)) if secure else None,
-            ) as socket,
-        ):
+        url = origin.url("/socket").replace("http", "ws", 1)
+        with websocket_connect(url, proxy=proxy.url, ssl=trust) as socket:
             socket.send("hello")
             assert socket.recv(timeout=10) == "echo:hello"
             socket.send("again")
