@@ -6,7 +6,6 @@ a 500. Whatever happens, the exchange is closed once. What the request does in b
 """
 
 import logging
-from enum import Enum
 from typing import Protocol
 
 from mitmproxy import flow as mflow
@@ -14,7 +13,6 @@ from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, HttpStream, SendHttp
-from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestEndOfMessage,
@@ -30,34 +28,10 @@ from proxy_addon.dial import PacedConnectionHandler
 from proxy_addon.exchange import Exchange, Pacing
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
+from proxy_addon.phases import BreakOff, PaceHoldHook, Phase
 from proxy_addon.refusals import internal_error_response
 
 logger = logging.getLogger(__name__)
-
-
-class Phase(Enum):
-    """Where a request is."""
-
-    RECEIVING = "receiving"
-    """Before its first attempt."""
-    HELD = "held"
-    CONNECTING = "connecting"
-    WAITING = "waiting"
-    """Sent, or being sent; no head yet."""
-    DRAINING = "draining"
-    """The reply is discarded; its body is read to the end."""
-    ANSWERING = "answering"
-    """An answer goes to the client."""
-    ENDED = "ended"
-    """The exchange is closed. At most the rest of an upload is still read and dropped."""
-
-
-class Deadline(HttpEvent):
-    """The moment that a stream asked for has come."""
-
-
-class BreakOff(HttpEvent):
-    """Our own code has failed elsewhere: end this request."""
 
 
 class Parent(Protocol):
@@ -135,8 +109,12 @@ class Border(HttpStream):
                         # A tunnel's stream also passes on the hooks of the requests inside.
                         if isinstance(command, HttpRequestHeadersHook) and command.flow is self.flow:
                             self._accept()
-                        if command.blocking and not self.handler.is_heard(command):
-                            following = events.HookCompleted(command)  # Saves a task for each.
+                        if (
+                            command.blocking
+                            and not isinstance(command, PaceHoldHook)
+                            and self.handler.run_hook(command)
+                        ):
+                            following = events.HookCompleted(command)
                         else:
                             yield command
                     else:
@@ -271,7 +249,6 @@ class Border(HttpStream):
 
     def _break_off(self) -> CommandGenerator[None]:
         """End it from wherever it is: with a 500, or if the client has a head already, with its connection."""
-        was_complete = self.client_state == self.state_done
         self._paused = None
         self._paused_event_queue.clear()
         self._handle_event = self.client_state = self.server_state = self.state_errored
@@ -282,10 +259,10 @@ class Border(HttpStream):
             if not self._is_head():
                 yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
             yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
-        if self._head_sent or not was_complete:
-            if self._head_sent:
-                self.reset_client()
-            yield SendHttp(ResponseProtocolError(self.stream_id, "internal error", ErrorCode.KILL), client)
+        else:
+            self.reset_client()
+        # The layers around may have been left in the middle of something: this ends an HTTP/1 connection in any case.
+        yield SendHttp(ResponseProtocolError(self.stream_id, "internal error", ErrorCode.KILL), client)
         if self.exchange is not None and self.phase is not Phase.ENDED:
             self.flow.error = mflow.Error("Paceproxy failed on this request because of an error of its own.")
             self.flow.live = False

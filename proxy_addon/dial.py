@@ -26,6 +26,9 @@ from proxy_addon.reach import DialError, Names, Reader, dial
 
 logger = logging.getLogger(__name__)
 
+LAST_WORDS_S = 60.0
+"""How long a client that is being closed has for taking what was written to it."""
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends RST."""
 
@@ -44,6 +47,8 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         self._failures: dict[Connection, Reply] = {}
         self._looking_up: set[Connection] = set()
         self._held_back: asyncio.Event | None = None
+        self._hooks: dict[commands.StartHook, asyncio.Task[None]] = {}
+        """Begun by `run_hook`, and not done."""
         self._at_end: list[Callable[[], None]] = []
 
     # What the paced layer asks.
@@ -89,8 +94,23 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             with contextlib.suppress(OSError):  # It is gone already.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
-    def is_heard(self, hook: commands.StartHook) -> bool:
-        """Whether any addon listens to this hook. Where none does, its task can be saved."""
+    def run_hook(self, hook: commands.StartHook) -> bool:
+        """Tell the addons; whether that is done already. If not, the hook has to be yielded, and goes on from there.
+
+        Stock takes a task and a turn of the loop for each hook, most of which nobody listens to.
+        """
+        if hook in self._hooks:
+            return False
+        if not self._is_heard(hook):
+            return True
+        task = asyncio.Task(self.handle_hook(hook), loop=asyncio.get_running_loop(), eager_start=True)
+        if task.done():
+            task.result()
+            return True
+        self._hooks[hook] = task
+        return False
+
+    def _is_heard(self, hook: commands.StartHook) -> bool:
         (data,) = hook.args()
         names: tuple[str, ...] = (hook.name,)
         if isinstance(data, flow.Flow):
@@ -126,15 +146,19 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
     # What mitmproxy calls.
 
     async def handle_client(self) -> None:
+        io = self.transports.get(self.client)
         try:
             await super().handle_client()
         finally:
-            self._let_go(self.client)
+            self._let_go(self.client, io)
             for callback in self._at_end:
                 callback()
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
-        if self.is_heard(hook):
+        running = self._hooks.pop(hook, None)
+        if running is not None:
+            await running
+        elif self._is_heard(hook):
             await super().handle_hook(hook)
 
     async def drain_writers(self) -> None:
@@ -160,7 +184,7 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         data = server_hooks.ServerConnectionHookData(client=self.client, server=server)
         try:
             await self.handle_hook(server_hooks.ServerConnectHook(data))
-            await self._open(server)
+            io = await self._open(server)
             await self.handle_hook(server_hooks.ServerConnectedHook(data))
             await self.server_event(events.OpenConnectionCompleted(command, None))
         except asyncio.CancelledError:
@@ -177,11 +201,11 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         try:
             await self.handle_connection(server)
         finally:
-            self._let_go(server)
+            self._let_go(server, io)
             server.timestamp_end = self._clock.now()
             await self.handle_hook(server_hooks.ServerDisconnectedHook(data))
 
-    async def _open(self, server: Server) -> None:
+    async def _open(self, server: Server) -> ConnectionIO:
         if not server.address:
             raise DialError(ErrorName.DNS_ERROR, "the request names no host")
         server.timestamp_start = self._clock.now()
@@ -194,7 +218,8 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         server.state = ConnectionState.OPEN
         server.peername = writer.get_extra_info("peername")
         server.sockname = writer.get_extra_info("sockname")
-        self.transports[server] = ConnectionIO(asyncio.current_task(), reader, writer)
+        io = self.transports[server] = ConnectionIO(asyncio.current_task(), reader, writer)
+        return io
 
     async def _permitted(self, server: Server, host: str, port: int) -> list[str]:
         """The addresses to dial for a name: all that it has, without those that are refused."""
@@ -222,15 +247,22 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             await self.server_event(events.OpenConnectionCompleted(command, reply.details))
         finally:
             # Not earlier: this task may have come here before it was entered in `transports`.
-            self._let_go(server)
+            self._let_go(server, self.transports.get(server))
             self._failures.pop(server, None)
 
-    def _let_go(self, connection: Connection) -> None:
-        """Stock does this too, but not where it is cancelled at the wrong moment. Harmless when done twice."""
-        io = self.transports.pop(connection, None)
-        if io is not None and io.writer is not None:
-            connection.state = ConnectionState.CLOSED
-            io.writer.close()
+    def _let_go(self, connection: Connection, io: ConnectionIO | None) -> None:
+        """Close it for good. Stock does not where it is cancelled at the wrong moment, nor while data is unsent.
+
+        An origin that is given up need not get the rest of its request; a client shall have its response.
+        """
+        self.transports.pop(connection, None)
+        connection.state = ConnectionState.CLOSED
+        if io is None or not isinstance(io.writer, asyncio.StreamWriter):
+            return
+        io.writer.close()
+        if io.writer.transport.get_write_buffer_size():
+            grace_s = LAST_WORDS_S if connection is self.client else 0.0
+            asyncio.get_running_loop().call_later(grace_s, io.writer.transport.abort)
 
 
 async def _drain(connection: Connection, io: ConnectionIO) -> None:

@@ -21,13 +21,14 @@ from mitmproxy.proxy.layers.http import (
     RegisterHttpConnection,
 )
 
-from proxy_addon.border import Border, BreakOff, Deadline, Phase
+from proxy_addon.border import Border
 from proxy_addon.dial import PacedConnectionHandler
 from proxy_addon.exchange import Pacing
 from proxy_addon.http1_server import PacedHttp1Server
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin, make_origin, parent_failure
-from proxy_addon.stream import PacedHttpStream, PaceHoldHook
+from proxy_addon.phases import BreakOff, Deadline, PaceHoldHook, Phase
+from proxy_addon.stream import PacedHttpStream
 
 __all__ = ["PaceHoldHook", "PacedHttpLayer", "PacedHttpStream", "install"]
 

@@ -1,16 +1,15 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
-Built on `border.Border`, which is mitmproxy's `HttpStream` made safe. Stock code still reads the request, fires the
-hooks and writes the response, so that other addons see one clean request and one response. Nothing is sent to an
-origin without a `Send` from the `Pacing`. When and why belongs to that, not here.
+Built on `draining.py`, `answering.py` and `border.py`, which is mitmproxy's `HttpStream` made safe. Stock code still
+reads the request, fires the hooks and writes the response, so that other addons see one clean request and one
+response. Nothing is sent to an origin without a `Send` from the `Pacing`. When and why belongs to that, not here.
 """
 
-from dataclasses import dataclass
 from typing import cast
 
 from mitmproxy import http
 from mitmproxy.net.http.validate import validate_headers
-from mitmproxy.proxy import commands, events
+from mitmproxy.proxy import events
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, SendHttp
 from mitmproxy.proxy.layers.http._events import (
@@ -20,44 +19,25 @@ from mitmproxy.proxy.layers.http._events import (
     RequestHeaders,
     RequestProtocolError,
     RequestTrailers,
-    ResponseData,
-    ResponseEndOfMessage,
     ResponseHeaders,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._hooks import HttpResponseHeadersHook
 
-from proxy_addon.border import Border, Deadline, Phase
-from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
+from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S, Draining
+from proxy_addon.exchange import Again, Release, Respond, Send
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
+from proxy_addon.phases import Deadline, PaceHoldHook, Phase
 
-DRAIN_LIMIT_BYTES = 65536
-"""A discarded body up to this length is read to its end, so that its connection can be used again. More than that
-costs more than a new connection."""
-DRAIN_LIMIT_S = 5.0
-DRAIN_BEFORE_ANSWER_S = 0.25
-"""The same where the client gets an answer of ours after it."""
 FLUSH_LOOK_S = 0.25
 """How often to look whether the request has left our buffer, where it had not at once."""
-LINGER_S = 30.0
-"""How long an upload that nobody needs any more is read and dropped, so that its client gets to read the answer
-(nginx's lingering_time)."""
-
-
-@dataclass
-class PaceHoldHook(commands.StartHook):
-    """Hold the request until `exchange.answer` is set. An exception leaves it empty, which refuses the request."""
-
-    name = "pace_hold"
-    exchange: Exchange
 
 
 class NoAnswerError(Exception):
     """The pacing gave no answer, or one that makes no sense here."""
 
 
-class PacedHttpStream(Border):
+class PacedHttpStream(Draining):
     """See the module's text. `phase` says where the request is."""
 
     _send: Send
@@ -66,14 +46,12 @@ class PacedHttpStream(Border):
     """Part of the request is still in our buffer: the response's time has not begun."""
     _overdue_at: float | None = None
     _timeout_at = 0.0
-    _verdict: Again | Respond
-    """What to do once the discarded response is drained."""
 
     # Hold and dial.
 
     def start_request_stream(self) -> CommandGenerator[None]:
         if self.flow.response:  # An addon's, a 407 say. Stock cannot do this.
-            yield from self._respond(self.flow.response)
+            yield from self.respond(self.flow.response)
         elif (yield from self.make_server_connection()):
             head = RequestHeaders(self.stream_id, self.flow.request, end_stream=False)
             yield SendHttp(head, self.context.server)
@@ -103,7 +81,7 @@ class PacedHttpStream(Border):
             if answer is None:
                 return False
             if isinstance(answer, Respond):
-                yield from self._respond(answer.response)
+                yield from self.respond(answer.response)
                 return False
             exchange.number += 1
             found = yield from self._connect(answer, fresh=again is not None and again.fresh)
@@ -116,7 +94,7 @@ class PacedHttpStream(Border):
                 case Again() as again:
                     pass
                 case Respond(response):
-                    yield from self._respond(response)
+                    yield from self.respond(response)
                     return False
 
     def _hold(self, *, at_once: bool) -> CommandGenerator[Send | Respond | None]:
@@ -200,7 +178,7 @@ class PacedHttpStream(Border):
             self.arm_at(self._timeout_at)
             self.pacing.overdue(self.known_exchange)
             return
-        yield from self._abort("no response in time")
+        yield from self.abort("no response in time")
         details = f"no response within {self._send.response_timeout_s:g} s"
         yield from self._failed(Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT, details=details))
 
@@ -214,7 +192,7 @@ class PacedHttpStream(Border):
         self.deadline = None
         response = event.response
         if invalid := self._invalid(response):
-            yield from self._abort("invalid response")
+            yield from self.abort("invalid response")
             yield from self._failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
             return
         # The place to hold a body back: between the head and the question what it means.
@@ -231,14 +209,8 @@ class PacedHttpStream(Border):
             self.sleep()
             yield from super().state_wait_for_response_headers(event)
             return
-        self.phase = Phase.DRAINING
-        self._verdict = verdict
-        exchange = self.known_exchange
-        exchange.discarded_body = bytearray()
-        exchange.discarded_whole = False
-        self._drained_bytes = 0
-        self.server_state = self.state_drain
-        self.arm(DRAIN_LIMIT_S if isinstance(verdict, Again) else DRAIN_BEFORE_ANSWER_S)
+        limit_s = DRAIN_LIMIT_S if isinstance(verdict, Again) else DRAIN_BEFORE_ANSWER_S
+        self.discard(limit_s, lambda: self._go_on(verdict))
 
     def start_response_stream(self) -> CommandGenerator[None]:
         """As stock, without a line in the log for each response."""
@@ -274,72 +246,13 @@ class PacedHttpStream(Border):
 
     def _go_on(self, verdict: Release | Again | Respond) -> CommandGenerator[None]:
         if isinstance(verdict, Respond):
-            yield from self._respond(verdict.response)
+            yield from self.respond(verdict.response)
             return
         assert isinstance(verdict, Again)
         self.flow.response = self.known_exchange.response = None
         self.server_state = self.state_wait_for_response_headers
         if (yield from self._attempt(verdict)):
             yield from self._send_request()
-
-    # A response that is discarded.
-
-    def state_drain(self, event: events.Event) -> CommandGenerator[None]:
-        exchange = self.known_exchange
-        if isinstance(event, ResponseData):
-            self._drained_bytes += len(event.data)
-            room = self.pacing.keep_reply_bytes - len(exchange.discarded_body)
-            exchange.discarded_body += event.data[: max(0, room)]
-            if self._drained_bytes > DRAIN_LIMIT_BYTES:
-                yield from self._abort("discarded")
-                yield from self._drained()
-        elif isinstance(event, ResponseEndOfMessage):
-            exchange.discarded_whole = self._drained_bytes == len(exchange.discarded_body)
-            yield from self._drained()
-        elif isinstance(event, Deadline):
-            yield from self._abort("discarded")
-            yield from self._drained()
-
-    def _drained(self) -> CommandGenerator[None]:
-        self.end_attempt()
-        yield from self._go_on(self._verdict)
-
-    # Answers.
-
-    def _respond(self, response: http.Response) -> CommandGenerator[None]:
-        """Give the client a response that did not come from the origin just so; the usual hooks fire."""
-        self.phase = Phase.ANSWERING
-        self.flow.response = response
-        response.timestamp_start = self.pacing.clock.now()
-        yield HttpResponseHeadersHook(self.flow)
-        if not (yield from self.check_killed(True)):
-            yield from self.send_response()
-
-    def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
-        yield from super().send_response(already_streamed)
-        if self.server_state == self.state_done and self.client_state not in (self.state_done, self.state_errored):
-            # The upload goes on. Stock would keep the end of the response until that has ended.
-            yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
-            if self.attempt_id is None:
-                self._linger()
-
-    def _linger(self) -> None:
-        """The answer is given; the rest of the upload is of no use to anybody."""
-        self.close()
-        self.client_state = self.state_drop_upload
-        self.server_state = self.state_linger
-        self.arm(LINGER_S)
-
-    def state_drop_upload(self, event: events.Event) -> CommandGenerator[None]:
-        if isinstance(event, RequestEndOfMessage):
-            self.client_state = self.state_done
-            yield DropStream(self.stream_id)
-
-    def state_linger(self, event: events.Event) -> CommandGenerator[None]:
-        if isinstance(event, Deadline):
-            enough = ResponseProtocolError(self.stream_id, "the upload was not needed", ErrorCode.KILL)
-            yield SendHttp(enough, self.context.client)
-            yield DropStream(self.stream_id)
 
     # Failures.
 
@@ -356,10 +269,10 @@ class PacedHttpStream(Border):
                 yield from self._failed(self._broken_off(event))
                 return
             if self.phase is Phase.DRAINING:
-                yield from self._drained()
+                yield from self.drained()
                 return
             if self.server_state == self.state_done:
-                self._linger()
+                self.linger()
                 return
             if self.released:
                 self.pacing.cut(self.known_exchange)
@@ -373,8 +286,3 @@ class PacedHttpStream(Border):
             details=event.message,
             reused=self._reused,
         )
-
-    def _abort(self, why: str) -> CommandGenerator[None]:
-        """End the attempt at the origin: HTTP/1 closes the connection, HTTP/2 resets the one stream."""
-        yield SendHttp(RequestProtocolError(self.stream_id, why, ErrorCode.CANCEL), self.context.server)
-        self.end_attempt()

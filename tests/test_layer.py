@@ -19,6 +19,7 @@ from tests.support.clients import RawClient, curl, requests_session
 from tests.support.h2peers import H2Client, H2Origin, Stream
 from tests.support.origin import Origin
 from tests.support.rig import Rig, ScriptedPacing
+from tests.support.waiting import until
 from tests.support.wire import context
 
 H2: dict[str, Any] = {"http2": True, "ssl_insecure": True}
@@ -83,11 +84,15 @@ def test_a_connection_that_the_origin_closed_is_not_used_again_nor_remembered(or
     with Rig(confdir=confdir) as rig, requests_session(rig.url) as session:
         for number in range(10):
             assert session.get(origin.url(f"/{number}")).content == b"fine"
-            (layer,) = rig.layers
-            until(lambda: not any(server.connected for server in layer.origins), "the end was noticed")
+            until(lambda: _none_connected(rig), "the end was noticed")
+        (layer,) = rig.layers
         assert len(layer.origins) == 1
         assert len(layer.connections) == 2
     assert [reply.reused for call in rig.pacing.calls if (reply := call.reply)] == [False] * 10
+
+
+def _none_connected(rig: Rig) -> bool:
+    return not any(server.connected for layer in rig.layers for server in layer.origins)
 
 
 def test_failed_dials_are_not_remembered(origin: Origin, confdir: Path) -> None:

@@ -1,0 +1,222 @@
+"""The connection handler on its own: what the layer may ask of it, and what it leaves behind."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from mitmproxy import http
+from mitmproxy.proxy import mode_servers, server_hooks
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHook
+
+from proxy_addon.clock import SystemClock
+from proxy_addon.dial import PacedConnectionHandler, paced_connections
+from proxy_addon.model import ErrorName
+from tests.support.behaviours import late, respond, silent
+from tests.support.clients import RawClient, curl
+from tests.support.origin import Origin
+from tests.support.rig import Rig, ScriptedPacing
+from tests.support.silence import full_backlog
+from tests.support.waiting import until
+
+
+def handler_of(rig: Rig) -> PacedConnectionHandler:
+    (handler,) = rig.master.addons.get("proxyserver").connections.values()
+    assert isinstance(handler, PacedConnectionHandler)
+    return handler
+
+
+def test_new_connections_get_our_handler_as_long_as_it_is_wanted() -> None:
+    stock = mode_servers.ProxyConnectionHandler
+    with contextlib.suppress(ZeroDivisionError), paced_connections(clock=SystemClock(), refuse=lambda *address: None):
+        assert mode_servers.ProxyConnectionHandler is not stock
+        raise ZeroDivisionError
+    assert mode_servers.ProxyConnectionHandler is stock
+
+
+def test_all_addresses_are_asked_about_and_the_refused_ones_are_not_dialled(confdir: Path) -> None:
+    """localhost has 127.0.0.1 and perhaps ::1; the origin listens on the first alone."""
+    asked: list[str] = []
+
+    def refuse(address: str, port: int) -> ErrorName | None:
+        asked.append(address)
+        return ErrorName.PROXY_LOOP_DETECTED if address == "127.0.0.1" else None
+
+    with Origin() as origin, Rig(ScriptedPacing(max_attempts=1), confdir=confdir, refuse=refuse) as rig:
+        curl(rig.url, origin.url("/x", host="localhost"))
+        (reply,) = rig.pacing.replies("/x")
+        assert reply.error in (ErrorName.PROXY_LOOP_DETECTED, ErrorName.CONNECTION_REFUSED)
+        assert origin.connections == []
+    assert "127.0.0.1" in asked
+
+
+def test_a_connection_that_an_addon_vetoes_is_not_made(origin: Origin, confdir: Path) -> None:
+    class Veto:
+        def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
+            data.server.error = "no"
+
+    with Rig(ScriptedPacing(max_attempts=1), confdir=confdir, addons=[Veto()]) as rig:
+        curl(rig.url, origin.url("/x"))
+    assert rig.pacing.errors("/x") == [ErrorName.DESTINATION_IP_PROHIBITED]
+    assert origin.connections == []
+
+
+def test_a_request_to_the_proxy_itself_is_a_loop_even_where_mitmproxy_says_so_first(confdir: Path) -> None:
+    def refuse(address: str, port: int) -> ErrorName | None:
+        return ErrorName.PROXY_LOOP_DETECTED if port == rig.port else None
+
+    with Rig(ScriptedPacing(max_attempts=1), confdir=confdir, refuse=refuse) as rig:
+        curl(rig.url, f"http://127.0.0.1:{rig.port}/x")
+    assert rig.pacing.errors("/x") == [ErrorName.PROXY_LOOP_DETECTED]
+
+
+def test_the_usual_hooks_fire_for_server_connections(origin: Origin, confdir: Path) -> None:
+    seen: list[str] = []
+
+    class Watcher:
+        def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
+            seen.append("connect")
+
+        def server_connected(self, data: server_hooks.ServerConnectionHookData) -> None:
+            seen.append(f"connected {data.server.peername}")
+
+        def server_connect_error(self, data: server_hooks.ServerConnectionHookData) -> None:
+            seen.append(f"error {data.server.error}")
+
+        def server_disconnected(self, data: server_hooks.ServerConnectionHookData) -> None:
+            seen.append("disconnected")
+
+    with Rig(ScriptedPacing(max_attempts=1), confdir=confdir, addons=[Watcher()]) as rig:
+        curl(rig.url, origin.url("/x"))
+        until(lambda: len(seen) == 3, "the connection had ended")
+        origin.stop_listening()
+        curl(rig.url, origin.url("/x"))
+    assert seen == [
+        "connect",
+        f"connected ('127.0.0.1', {origin.port})",
+        "disconnected",
+        "connect",
+        "error connection refused",
+    ]
+
+
+def test_server_names_stay_names(origin: Origin, confdir: Path) -> None:
+    with Rig(confdir=confdir) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x", host="localhost"))
+        assert client.answer().status == 200
+        (layer,) = rig.layers
+        (server,) = layer.origins
+        assert server.address == ("localhost", origin.port)
+        assert server.peername == ("127.0.0.1", origin.port)
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_nothing_stays_behind_of_many_attempts(origin: Origin, confdir: Path, failing: bool) -> None:
+    if failing:
+        origin.stop_listening()
+    else:
+        origin.script = lambda request: silent()
+    pacing = ScriptedPacing(max_attempts=15, response_timeout_s=0.02, hold=True)
+    with Rig(pacing, confdir=confdir) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x"))
+        rig.wait_for("hold", "/x")
+        handler = handler_of(rig)
+        rig.release()
+        assert client.answer().status == 504
+        until(lambda: list(handler.transports) == [handler.client], "the connections had ended")
+        (layer,) = rig.layers
+        assert len(layer.connections) <= 2
+        assert len(layer.command_sources) <= 1
+    assert len(pacing.replies("/x")) == 15
+
+
+def test_a_dial_that_was_given_up_leaves_no_task(confdir: Path) -> None:
+    pacing = ScriptedPacing(connect_timeout_s=0.1, max_attempts=3)
+    with full_backlog() as port, Rig(pacing, confdir=confdir) as rig, RawClient(rig.port) as client:
+        client.get(f"http://127.0.0.1:{port}/x")
+        assert client.answer().status == 504
+        handler = handler_of(rig)
+        until(lambda: list(handler.transports) == [handler.client], "the dials had ended")
+        (layer,) = rig.layers
+        assert (layer.origins, list(layer.connections)) == ({}, [handler.client])
+
+
+def test_hooks_that_nobody_hears_or_that_return_at_once_take_no_task(origin: Origin, confdir: Path) -> None:
+    seen: list[str] = []
+
+    class Watcher:
+        def response(self, flow: http.HTTPFlow) -> None:
+            seen.append(flow.request.path)
+
+    with Rig(confdir=confdir, addons=[Watcher()]) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x"))
+        assert client.answer().status == 200
+        handler = handler_of(rig)
+        flow = rig.pacing.exchanges[0].flow
+        assert rig.call(lambda: handler.run_hook(HttpRequestHeadersHook(flow)))
+        assert rig.call(lambda: handler.run_hook(HttpResponseHook(flow)))
+        assert handler._hooks == {}
+    assert seen == ["/x", "/x"]
+
+
+def test_a_hook_that_takes_its_time_is_waited_for(origin: Origin, confdir: Path) -> None:
+    seen: list[str] = []
+    go_on = asyncio.Event()
+
+    class Slow:
+        async def request(self, flow: http.HTTPFlow) -> None:
+            seen.append("request")
+            await go_on.wait()
+            seen.append("go on")
+
+        def update(self, flows: list[http.HTTPFlow]) -> None:
+            seen.append("update")
+
+    with Rig(confdir=confdir, addons=[Slow()]) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x"))
+        until(lambda: "request" in seen, "the addon had the request")
+        assert origin.requests == []
+        rig.call(go_on.set)
+        assert client.answer().status == 200
+        assert handler_of(rig)._hooks == {}
+    assert seen[:4] == ["update", "request", "go on", "update"]
+
+
+def test_an_error_in_a_hook_is_logged_and_the_request_goes_on(origin: Origin, confdir: Path) -> None:
+    class Broken:
+        def request(self, flow: http.HTTPFlow) -> None:
+            raise RuntimeError("on purpose")
+
+    with Rig(confdir=confdir, addons=[Broken()], faults=True) as rig:
+        assert curl(rig.url, origin.url("/x")).answer.status == 200
+        assert sum("on purpose" in problem for problem in rig.problems) == 1
+
+
+def test_the_watchdog_sleeps_while_an_attempt_is_on_its_way(origin: Origin, confdir: Path) -> None:
+    """Its time-out is one second here, and the origin takes longer than that; the client waits."""
+    origin.script = {"/x": late(1.6, respond(200, b"fine"))}
+    with Rig(confdir=confdir, tcp_timeout=1) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x"))
+        assert client.answer().body == b"fine"
+        # An idle client is still ended.
+        assert client.rest() == b""
+
+
+def test_unsent_bytes_are_those_that_the_system_has_not_taken(origin: Origin, confdir: Path) -> None:
+    origin.script = {"/x": silent()}
+    with Rig(confdir=confdir) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x"))
+        origin.wait_for(lambda o: o.hits("/x") == 1)
+        handler = handler_of(rig)
+        (layer,) = rig.layers
+        (server,) = layer.origins
+        assert rig.call(lambda: handler.unsent_bytes(server)) == 0
+
+        def write() -> int:
+            writer = handler.transports[server].writer
+            assert writer is not None
+            writer.write(b"x" * 50_000_000)
+            return handler.unsent_bytes(server)
+
+        assert rig.call(write) > 1_000_000
+    assert handler.unsent_bytes(server) == 0
