@@ -67,7 +67,11 @@ def _commands(work: Path) -> dict[str, Path]:
     addon = _HERE.parents[1] / "proxy_addon" / "addon.py"
     lines = {
         "mitmdump": [str(mitmdump)],
-        "mitmdump with our addon": [str(mitmdump), "-s", str(addon)],
+        # Scrapy starts several at once, which cannot all have the one admin address.
+        "mitmdump with our addon": [
+            *(str(mitmdump), "-s", str(addon)),
+            *("--set", "pace_admin=off", "--set", "pace_store=memory:"),
+        ],
         "paceproxy": [sys.executable, str(_HERE / "mitmdump_wrapper.py")],
     }
     return {name: _executable(work / name.replace(" ", "-"), line) for name, line in lines.items()}
