@@ -313,6 +313,21 @@ async def test_three_500s_since_the_last_page_are_the_pages_fault(world: World) 
 
 
 @virtual()
+async def test_a_page_wipes_the_slate_of_500s_clean(world: World) -> None:
+    world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
+    bad = []
+    for at in (0, 300):
+        await world.pass_until(at)
+        world.visit("good")
+        await world.pass_until(at + 200)
+        bad += [world.visit(f"bad {number}") for number in range(2)]
+    await world.finish()
+
+    assert [visit.request.attempts for visit in bad] == [4, 4, 4, 4]
+    assert [visit.status for visit in bad] == [500, 500, 500, 500]
+
+
+@virtual()
 async def test_four_500s_since_the_last_page_are_the_hosts_fault(world: World) -> None:
     world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
     world.visit("good")
@@ -730,13 +745,16 @@ async def test_a_clock_set_back_neither_hastens_nor_stops_the_line(world: World)
 @virtual(row=on_rung(2), attempt_timeout=500.0)
 async def test_a_clock_set_forward_does_not_hasten_the_line(world: World) -> None:
     world.origin = always(ENDLESS)
-    visits = [world.visit() for _ in range(4)]
+    for _ in range(3):
+        world.visit()
     await world.pass_until(1)
     world.clock.set_now(START + 600)
-    await world.pass_until(30)
+    await world.pass_until(2)
+    world.visit("a newcomer, at whom the line looks again")
+    await world.pass_until(16)
 
     assert world.sent() == [0, 5, 10, 15]
-    for visit in visits:
+    for visit in world.visits:
         visit.leave()
 
 

@@ -14,6 +14,9 @@ from tests.support.stores import Trouble
 from tests.support.world import (
     ENDLESS,
     PAGE,
+    REFUSED,
+    SILENT,
+    SLOW_PAGE,
     START,
     UNAVAILABLE,
     Answer,
@@ -48,6 +51,19 @@ async def test_of_two_processes_exactly_one_gets_the_slot(world: World) -> None:
     assert world.sent() == [5]
     await world.pass_until(10)
     assert world.sent() == [5, 10]
+    leave_all(world)
+
+
+@virtual(processes=2, row=on_rung(2), attempt_timeout=500.0)
+async def test_the_pace_is_between_sendings_also_of_two_processes(world: World) -> None:
+    world.origin = by_path(a=Answer(connect_s=3.0, after_s=500.0), b=ENDLESS)
+    one, other = world.processes
+    one.visit("a")
+    await world.pass_until(0.5)
+    other.visit("b")
+    await world.pass_until(20)
+
+    assert world.sent() == [3, 8]
     leave_all(world)
 
 
@@ -174,6 +190,51 @@ async def test_an_own_write_answered_late_does_not_hide_what_another_wrote_after
     await world.clock.settle()
 
     assert (one.rung(), other.rung()) == (1, 1)
+
+
+@given(
+    answers=st.lists(
+        st.sampled_from(
+            [PAGE, SLOW_PAGE, UNAVAILABLE, status(429, retry_after="12"), SILENT, REFUSED, Answer(cut=True)]
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    clients=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.0, 0.03, 1.0, 7.0]),
+            st.integers(0, 2),
+            st.sampled_from([0.0, 20.0, 600.0]),
+            st.none() | st.sampled_from([0.0, 1.0, 6.0, 50.0]),
+        ),
+        min_size=1,
+        max_size=25,
+    ),
+)
+@settings(FIXED, max_examples=30)
+def test_whatever_several_processes_do_together_they_keep_the_pace(
+    answers: list[Answer], clients: list[tuple[float, int, float, float | None]]
+) -> None:
+    # One pace on every rung, and too many rungs for the row to go: what is due is 5 s, from the first to the last.
+    @virtual(processes=3, row=on_rung(40), ladder=(0.0, *(5.0 for _ in range(40))), pause_after=0)
+    async def scenario(world: World) -> None:
+        world.origin = in_turn(*answers)
+        at, leavings = 0.0, []
+        for after_s, process, window_s, leaves_after_s in clients:
+            at += after_s
+            await world.pass_until(at)
+            visit = world.processes[process].visit(window=window_s)
+            if leaves_after_s is not None:
+                leavings.append(world.clock.call_at(world.clock.monotonic() + leaves_after_s, visit.leave))
+        await world.finish()
+        for leaving in leavings:
+            leaving.cancel()
+
+        in_slots = [hit for hit in world.hits["shop.example"] if not hit.late]
+        for earlier, later in itertools.pairwise(in_slots):
+            assert later.at - earlier.at >= 5.0 - 1e-6, (earlier, later)
+
+    scenario()
 
 
 # Restart

@@ -86,7 +86,7 @@ class Hit:
     attempt: int
     """Of its request, from 1."""
     pace_s: float = 0.0
-    """What the engine that sent it took for the host's pace."""
+    """What the host's pace was when it was granted; 0 where the host was healthy."""
     late: bool = False
     """It was sent at the end of a window, outside of the pace."""
 
@@ -211,8 +211,7 @@ class Visit:
             return Reply(error=ErrorName.CONNECTION_TIMEOUT), False
         if answer.refused:
             return answer.reply(), False
-        view = self.process.view(self.host)
-        pace_s = 0.0 if view is None else view.pace_s
+        pace_s = world.settings.ladder[grant.rung]
         engine.sending(self.request)
         world.hits[self.host].append(Hit(world.at(), self.path, self.request.attempts, pace_s, grant.late))
         waited_s = 0.0
