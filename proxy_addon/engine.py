@@ -55,6 +55,7 @@ class Engine:
         self._rows = Rows(store, clock, emit=self._emit, on_change=self._row_changed)
         self._dispatch = Dispatch(settings, self._rows, clock, self._emit)
         self._numbers = count(1)
+        self._ended = 0
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -203,6 +204,7 @@ class Engine:
             return
         self._let_loose(request)
         request.closed = True
+        self._ended += 1
         if request.outcome is Outcome.UNSENT and request.attempts and not request.left:
             request.outcome, request.error = Outcome.FAILURE, ErrorName.PROXY_INTERNAL_ERROR
         self._emit(
@@ -346,9 +348,14 @@ class Engine:
             self._dispatch.wake(host)
 
     @property
-    def busy(self) -> bool:
-        """Whether anybody waits or any attempt is on its way."""
-        return self._dispatch.waiting > 0 or self._dispatch.in_flight > 0
+    def waiting(self) -> int:
+        """Requests held now."""
+        return self._dispatch.waiting
+
+    @property
+    def ended(self) -> int:
+        """Requests that have ended so far."""
+        return self._ended
 
     def snapshot(self) -> Snapshot:
         """Every host that has a row or waiters, as it is now."""

@@ -22,6 +22,8 @@ from mitmproxy.addons import core, disable_h2c, next_layer, proxyserver, tlsconf
 from proxy_addon import __version__, logs
 from proxy_addon.access import PasswordFile
 from proxy_addon.addon import Paceproxy
+from proxy_addon.clock import SystemClock
+from proxy_addon.collector import Collector
 from proxy_addon.settings import SettingError, Settings
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,10 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
         addresses = listeners.listen_addrs()
         _announce(addresses[0], addon.admin_address, confdir)
         _Signals(proxy, listeners, addon, settings.drain).install()
+        collector = Collector(SystemClock(), held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
+        collecting = asyncio.get_running_loop().create_task(collector.run())
         await proxy.run()
+        collecting.cancel()
     finally:
         await addon.stop()
     return 0

@@ -1,0 +1,60 @@
+"""When Python's garbage collector may look at everything there is.
+
+Each held request is some hundred long-lived objects, and a full collection visits all of them: with 10,000 held it
+stops the event loop for seconds, and by itself it comes just while they are let go. So here it comes only when it is
+cheap, or when enough has been left behind to be worth it; the collections of young objects go on as ever. For the
+embedded runner: in somebody else's process this is theirs to decide.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable
+
+from proxy_addon.clock import Clock, sleep
+
+LOOK_S = 5.0
+"""How often to look whether it is time."""
+CHEAP_BELOW = 200
+"""With fewer requests held a full collection takes some 10 ms."""
+DUE_AFTER = 2_000
+"""Ended requests after which it is due. Most are freed at once; what is left of each is a few kilobytes."""
+OVERDUE_AFTER = 100_000
+"""Ended requests after which it comes at any price: some hundred megabytes may have been left behind."""
+
+_YOUNG = (1_000, 5)
+"""New objects before the youngest are looked at, and how often those are before the second generation is: that one
+then has some 5,000 objects, and takes a few milliseconds."""
+_NEVER = 2**30
+
+
+class Collector:
+    """Tells the collector when. `held` and `ended`: how many requests are held now, and have ended so far."""
+
+    def __init__(self, clock: Clock, *, held: Callable[[], int], ended: Callable[[], int]) -> None:
+        self._clock = clock
+        self._held = held
+        self._ended = ended
+        self._ended_before = 0
+
+    async def run(self) -> None:
+        """Until cancelled; then everything is as it was before."""
+        thresholds = gc.get_threshold()
+        gc.collect()
+        gc.freeze()  # What is there at the start stays: it need not be looked at again.
+        gc.set_threshold(*_YOUNG, _NEVER)
+        try:
+            while True:
+                await sleep(self._clock, LOOK_S)
+                self.look()
+        finally:
+            gc.set_threshold(*thresholds)
+            gc.unfreeze()
+
+    def look(self) -> bool:
+        """Collect if it is time. True if it was."""
+        ended = self._ended() - self._ended_before
+        if ended < DUE_AFTER or (self._held() >= CHEAP_BELOW and ended < OVERDUE_AFTER):
+            return False
+        self._ended_before += ended
+        gc.collect()
+        return True
