@@ -3,19 +3,21 @@
     mitmdump_wrapper.py --listen-host H --listen-port P --proxyauth USER:PASSWORD --set confdir=DIR \\
         --ssl-insecure -s SCRIPT [--mode MODE]
 
-Everything but the script has its counterpart among our flags. The command loads no scripts: here its master gets
-mitmproxy's own script loader, so that the tests' script can mark the responses that went through the proxy.
-An argument that is not known is an error: nothing is ignored.
+Most have their counterpart among our flags. For the rest the command's master gets an addon of mitmproxy's:
+the script loader, since the tests' script marks the responses that went through the proxy; and, where there is
+a mode, `proxyauth`, since SOCKS, which the command does not offer, asks that option for passwords. An argument
+that is not known is an error: nothing is ignored.
 """
 
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import bcrypt
 from mitmproxy import master, options
-from mitmproxy.addons import script
+from mitmproxy.addons import proxyauth, script
 
 from proxy_addon import cli
 
@@ -37,12 +39,14 @@ def main() -> int:
             flags += ["--confdir", value] if name == "confdir" else ["--set", item]
         if given.ssl_insecure:
             flags.append("--ssl-insecure")
+        extra: dict[str, object] = {"scripts": [given.script]}
         if given.mode:
             flags += ["--set", f"mode={given.mode}"]
-        if given.proxyauth:
+            extra["proxyauth"] = given.proxyauth
+        elif given.proxyauth:
             flags += ["--htpasswd", _password_file(given.proxyauth, Path(folder) / "htpasswd")]
         # The runner makes its master by this name.
-        master.Master = _with_script(given.script)  # type: ignore[misc]
+        master.Master = _extended(extra)  # type: ignore[misc]
         return cli.main(flags)
 
 
@@ -54,14 +58,18 @@ def _password_file(credentials: str, path: Path) -> str:
     return str(path)
 
 
-def _with_script(path: str) -> type[master.Master]:
-    class ScriptedMaster(master.Master):
+def _extended(values: Mapping[str, object]) -> type[master.Master]:
+    """A master with further addons of mitmproxy's, and the options that these have."""
+
+    class ExtendedMaster(master.Master):
         def __init__(self, opts: options.Options) -> None:
             super().__init__(opts)
             self.addons.add(script.ScriptLoader())
-            opts.update_defer(scripts=[path])
+            if "proxyauth" in values:
+                self.addons.add(proxyauth.ProxyAuth())
+            opts.update(**values)
 
-    return ScriptedMaster
+    return ExtendedMaster
 
 
 if __name__ == "__main__":
