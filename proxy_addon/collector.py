@@ -6,7 +6,6 @@ cheap, or when enough has been left behind to be worth it; the collections of yo
 embedded runner: in somebody else's process this is theirs to decide.
 """
 
-import asyncio
 import gc
 from collections.abc import Callable
 

@@ -5,6 +5,7 @@ is in `settings.py`, what happens to a request in `addon.py`.
 """
 
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
@@ -175,8 +176,11 @@ def _announce(address: tuple[str, int], admin: tuple[str, int] | None, confdir: 
 
 
 def _url(address: tuple[str, int]) -> str:
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    return f"http://{host}:{address[1]}"
+    """Where a client on this machine reaches it."""
+    ip = ipaddress.ip_address(address[0].partition("%")[0])
+    if ip.is_unspecified:
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+    return f"http://{f'[{ip}]' if ip.version == 6 else ip}:{address[1]}"
 
 
 class _Signals:

@@ -7,11 +7,16 @@ import pytest
 from ruamel.yaml import YAML
 
 from proxy_addon import setting_docs
+from proxy_addon.answers import Course, error_response
+from proxy_addon.metrics import Metrics
+from proxy_addon.model import ErrorName, Snapshot
+from proxy_addon.setting_lists import STALL_NAMES
 from proxy_addon.setting_sources import load
 from proxy_addon.settings import SETTINGS, Settings
 
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "config" / "paceproxy.yaml"
+README = (ROOT / "README.md").read_text("utf-8")
 
 
 def between(text: str, name: str) -> str:
@@ -22,7 +27,7 @@ def between(text: str, name: str) -> str:
 
 
 def test_the_readmes_table_of_settings_is_made_from_the_code() -> None:
-    printed = between((ROOT / "README.md").read_text("utf-8"), "settings")
+    printed = between(README, "settings")
     assert printed.strip() == setting_docs.table(), "paste what `python -m proxy_addon.setting_docs table` prints"
 
 
@@ -64,3 +69,32 @@ def test_the_documentation_is_printed_on_demand(capsys: pytest.CaptureFixture[st
     assert setting_docs.main(["html"]) == 2
     assert setting_docs.main([]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_every_metric_is_in_the_readme_and_every_metric_in_the_readme_exists() -> None:
+    metrics = Metrics(lambda: Snapshot(hosts=(), waiting=0, in_flight=0, store_up=True, at=0.0), rungs=6)
+    existing = {
+        f"{family.name}{ {'counter': '_total', 'info': '_info'}.get(family.type, '') }" for family in metrics.collect()
+    }
+    assert set(re.findall(r"^\| `(paceproxy_[a-z0-9_]+)", README, re.MULTILINE)) == existing
+
+
+def test_the_readmes_list_of_stalls_has_every_error_that_is_waited_out() -> None:
+    waited_out = set(re.findall(r"\| waited out[^|`]*: `([a-z0-9_]+)` \|", README))
+    names = set(STALL_NAMES) - {"5xx", "429", "connection_refused", "http_response_incomplete"}
+    assert waited_out == names | {"http_status_5xx", "rate_limited"}
+
+
+def test_the_readmes_answers_at_once_have_the_status_that_the_code_gives() -> None:
+    rows = re.findall(r"answered at once: (\d{3}) (`[^|]+`)", README)
+    given = {name: int(status) for status, names in rows for name in re.findall(r"`([a-z_]+)`", names)}
+    assert len(given) >= 6
+    for name, status in given.items():
+        course = Course(attempts=1, waited_s=0.0, rung=0)
+        assert error_response(ErrorName(name), course, now=0.0).status_code == status
+
+
+def test_the_readmes_time_out_for_clients_outlives_a_wait_by_default() -> None:
+    settings = Settings()
+    assert settings.window + settings.attempt_timeout < 660
+    assert "660 s by default" in README
