@@ -21,8 +21,7 @@ from proxy_addon.model import (
 )
 from proxy_addon.request import Deliver, Refusal, Refused
 from proxy_addon.settings import Settings
-from tests.support.examples import FIXED
-from tests.support.world import (
+from tests.support.answers import (
     ENDLESS,
     PAGE,
     REFUSED,
@@ -33,16 +32,15 @@ from tests.support.world import (
     UNREACHABLE,
     Answer,
     Hit,
-    World,
     always,
     by_path,
-    ended,
     in_turn,
     on_rung,
     status,
     until,
-    virtual,
 )
+from tests.support.examples import FIXED
+from tests.support.world import World, ended, virtual
 
 RESET = Answer(error=ErrorName.CONNECTION_TERMINATED)
 RESET_REUSED = Answer(error=ErrorName.CONNECTION_TERMINATED, reused=True)

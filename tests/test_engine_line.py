@@ -14,7 +14,7 @@ from proxy_addon.model import (
     RequestEnded,
 )
 from proxy_addon.request import Deliver, Refusal, Refused
-from tests.support.world import (
+from tests.support.answers import (
     ENDLESS,
     PAGE,
     REFUSED,
@@ -24,16 +24,14 @@ from tests.support.world import (
     UNAVAILABLE,
     UNREACHABLE,
     Answer,
-    World,
     always,
     by_path,
-    ended,
     in_turn,
     on_rung,
     status,
     until,
-    virtual,
 )
+from tests.support.world import World, ended, virtual
 
 # The line
 

@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy_addon.model import StoreFailed, StoreRecovered
-from tests.support.examples import FIXED
-from tests.support.stores import Trouble
-from tests.support.world import (
+from tests.support.answers import (
     ENDLESS,
     PAGE,
     REFUSED,
@@ -20,15 +18,16 @@ from tests.support.world import (
     START,
     UNAVAILABLE,
     Answer,
-    World,
     always,
     by_path,
     in_turn,
     on_rung,
     status,
     until,
-    virtual,
 )
+from tests.support.examples import FIXED
+from tests.support.stores import Trouble
+from tests.support.world import World, virtual
 
 EVEN = (0.0, *(0.25 for _ in range(1_100)))
 """So many rungs with one pace that a thousand pages do not reach the bottom."""
