@@ -26,9 +26,7 @@ from tests.support.waiting import until
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
 _ADDRESS = re.compile(r"(proxy|admin)\b.*?\bhttp://\S*?:(\d+)", re.IGNORECASE)
-_CRASH = re.compile(
-    r"Traceback|has crashed|Addon error|never retrieved|never awaited|Unclosed", re.IGNORECASE
-)
+_CRASH = re.compile(r"Traceback|has crashed|Addon error|never retrieved|never awaited|Unclosed", re.IGNORECASE)
 _DEFAULTS = (("--listen", "127.0.0.1:0"), ("--admin", "127.0.0.1:0"), ("--store", "memory:"))
 
 
@@ -36,9 +34,7 @@ class Samples:
     """What `/metrics` said at one moment."""
 
     def __init__(self, text: str) -> None:
-        self._samples = [
-            sample for family in text_string_to_metric_families(text) for sample in family.samples
-        ]
+        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of the samples of this name which carry at least these labels; 0 where there are none."""
@@ -176,13 +172,18 @@ class Paceproxy:
         self.wait_for_metric("paceproxy_waiting_requests", 0)
         self.wait_for_metric("paceproxy_attempts_in_flight", 0)
 
+    def wait(self) -> int:
+        """Wait for its end, which a signal has asked for; the exit code."""
+        self._ended = True
+        return self.process.wait(_STOP_TIMEOUT_S)
+
     def stop(self) -> None:
         """SIGTERM, which must end it with exit code 0; an error where it has ended by itself."""
         self._ended = True
         code = self.process.poll()
         assert code is None, f"it had ended by itself, with exit code {code}"
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(_STOP_TIMEOUT_S)
+        code = self.wait()
         assert code == 0, f"exit code {code}, not 0, after SIGTERM"
 
     def kill(self) -> None:
