@@ -239,7 +239,8 @@ class Paceproxy:
 
     def _environ(self) -> dict[str, str]:
         assert self._home is not None
-        hidden = re.compile(r"PACE_|.*_proxy$|XDG_", re.IGNORECASE)
+        # PYTEST_: mitmproxy behaves differently where it believes that it is under test itself.
+        hidden = re.compile(r"PACE_|.*_proxy$|XDG_|PYTEST_", re.IGNORECASE)
         kept = {name: value for name, value in os.environ.items() if not hidden.match(name)}
         return {**kept, "HOME": self._home.name, "PYTHONUNBUFFERED": "1", **self._environment}
 
