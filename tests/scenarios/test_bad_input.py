@@ -34,7 +34,6 @@ def proxy(running: Paceproxy, origin: Origin) -> Iterator[Paceproxy]:
         pytest.param(b"\x00\x01\x02\x03\r\n\r\n", id="binary"),
         pytest.param(b"GET\r\n\r\n", id="no target"),
         pytest.param(b"GET http://127.0.0.1:1/ SPDY/3\r\nHost: a\r\n\r\n", id="another protocol"),
-        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", id="HTTP/2 without TLS"),
         pytest.param(b"GET http://127.0.0.1:1/ HTTP/1.1\r\nno colon\r\n\r\n", id="a field without a colon"),
         pytest.param(b"GET http:// HTTP/1.1\r\nHost: a\r\n\r\n", id="no host"),
         pytest.param(b"GET http://127.0.0.1:port/ HTTP/1.1\r\nHost: a\r\n\r\n", id="a port that is no number"),
@@ -57,6 +56,15 @@ def test_what_is_no_request_is_answered_with_400(proxy: Paceproxy, data: bytes) 
         answer = client.answer()
         assert client.rest() == b""
     assert answer.status == 400
+    assert answer.proxy_status.startswith("paceproxy; error=http_request_error")
+
+
+def test_http2_without_tls_is_a_version_that_we_do_not_speak(proxy: Paceproxy) -> None:
+    with RawClient(proxy.port) as client:
+        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        answer = client.answer()
+        assert client.rest() == b""
+    assert answer.status == 505
     assert answer.proxy_status.startswith("paceproxy; error=http_request_error")
 
 
