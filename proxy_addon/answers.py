@@ -49,16 +49,21 @@ _ADVICE = {
     ErrorName.HTTP_RESPONSE_TIMEOUT: "The host sent no answer while this request could wait. Try again later.",
     ErrorName.HTTP_RESPONSE_INCOMPLETE: "The host breaks off its answers. Try again later.",
     ErrorName.HTTP_PROTOCOL_ERROR: "The host's answer is not valid HTTP, and it would not be safe to pass it on.",
+    ErrorName.HTTP_REQUEST_TIMEOUT: "The host stopped reading what was sent to it. Try again later.",
     ErrorName.TLS_CERTIFICATE_ERROR: "The host's certificate cannot be trusted. If it is your own, add its authority "
     "with --upstream-ca.",
     ErrorName.TLS_ALERT_RECEIVED: "The host ended the TLS handshake.",
     ErrorName.TLS_PROTOCOL_ERROR: "The host does not speak TLS that we understand. Is the port right?",
     ErrorName.DESTINATION_UNAVAILABLE: "The host is given a rest, and this request could not wait for its end.",
+    ErrorName.DESTINATION_IP_PROHIBITED: "The host's address is one that this proxy must not connect to.",
     ErrorName.DESTINATION_IP_UNROUTABLE: "There is no route to the host.",
     ErrorName.PROXY_INTERNAL_RESPONSE: "The proxy could not send this request.",
     ErrorName.PROXY_INTERNAL_ERROR: "The proxy has failed. Its log tells more.",
     ErrorName.PROXY_LOOP_DETECTED: "The request leads back to the proxy itself. Ask for an origin instead.",
 }
+
+_LONGEST_DETAILS = 200
+"""Characters. Origins send whole pages where a status line should be, and clients refuse a head that repeats them."""
 
 _FRAMING = frozenset(
     {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "content-length", "trailer", "upgrade"}
@@ -101,7 +106,9 @@ def proxy_status(
 
 
 def printable(text: str) -> str:
-    """Printable ASCII, as a structured field's string must be (RFC 8941 §3.3.3)."""
+    """Printable ASCII, as a structured field's string must be (RFC 8941 §3.3.3), and not too long to be read."""
+    if len(text) > _LONGEST_DETAILS:
+        text = f"{text[: _LONGEST_DETAILS - 3]}..."
     return "".join(character if " " <= character <= "~" else "?" for character in text)
 
 
