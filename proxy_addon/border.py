@@ -144,7 +144,9 @@ class Border(HttpStream):
             if self.attempt_id is None:
                 return False  # That attempt is over.
             event.stream_id = self.attempt_id
-        elif isinstance(event, ResponseHeaders):
+            return True
+        event.stream_id = self.stream_id
+        if isinstance(event, ResponseHeaders):
             if event.response.status_code >= 200 or event.response.status_code == 101:
                 self._head_sent = True
                 if self.released:

@@ -111,10 +111,10 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         return False
 
     def _is_heard(self, hook: commands.StartHook) -> bool:
-        (data,) = hook.args()
+        subject = getattr(hook, "flow", None)
         names: tuple[str, ...] = (hook.name,)
-        if isinstance(data, flow.Flow):
-            if data.intercepted:
+        if isinstance(subject, flow.Flow):
+            if subject.intercepted:
                 return True
             names = (hook.name, "update")
         return any(

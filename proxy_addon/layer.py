@@ -168,6 +168,8 @@ class PacedHttpLayer(HttpLayer):
     def _forget(self, origin: Origin) -> CommandGenerator[None]:
         """Drop a connection in whatever state it is; what still comes of it is ignored."""
         del self.origins[origin.server]
+        for command in [c for c, child in self.command_sources.items() if child is origin.top]:
+            del self.command_sources[command]
         for connection in [c for c, child in self.connections.items() if child is origin.top]:
             del self.connections[connection]
             yield commands.CloseConnection(connection)
@@ -229,7 +231,7 @@ class PacedHttpLayer(HttpLayer):
             if any(other is stream.dialling for other in waiting):
                 origin = self._origin(server)
                 failure = self.handler.overdue(origin.dialled)
-                if origin.dialled is not server and not origin.dialled.connected:
+                if not origin.is_parent_reached:
                     failure = parent_failure(failure)
                 yield from self.abandon_dial(stream, failure)
                 return

@@ -16,10 +16,10 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers import tls
 from mitmproxy.proxy.layers.http import GetHttpConnection, HttpClient, HTTPMode, RegisterHttpConnection
-from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._upstream_proxy import HttpUpstreamProxy
 
 from proxy_addon.http1 import RESPONSE_HEAD_LIMIT_BYTES, PacedHttp1Client
+from proxy_addon.http2 import PacedHttp2Client
 from proxy_addon.model import ErrorName, Reply
 
 type Note = Callable[[Reply], None]
@@ -49,6 +49,12 @@ class Origin:
     def note(self, failure: Reply) -> None:
         if self.failure is None:
             self.failure = failure
+
+    @property
+    def is_parent_reached(self) -> bool:
+        """The parent proxy, if there is one, has taken the connection: from there on it waits for the origin."""
+        parent = self.dialled
+        return parent is self.server or (parent.connected and parent.tls_established >= parent.tls)
 
     @property
     def is_idle(self) -> bool:
@@ -107,7 +113,7 @@ class OriginClient(HttpClient):
         error = yield commands.OpenConnection(self.context.server)
         if not error:
             if self.context.server.alpn == b"h2":
-                self.child_layer = Http2Client(self.context)
+                self.child_layer = PacedHttp2Client(self.context)
             else:
                 self.child_layer = PacedHttp1Client(self.context, self._was_reset)
             self._handle_event = self.child_layer.handle_event  # type: ignore[method-assign]

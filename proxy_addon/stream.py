@@ -185,6 +185,10 @@ class PacedHttpStream(Draining):
     # The reply.
 
     def state_wait_for_response_headers(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, Deadline) and self.phase is Phase.ENDED:
+            # Stock sets this state after an upload was answered at its head.
+            yield from self.state_linger(event)
+            return
         if isinstance(event, Deadline):
             yield from self._deadline_while_waiting()
             return

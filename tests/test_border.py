@@ -1,5 +1,6 @@
 """How a request ends before its time: clients that leave in every phase, and our own code failing in every place."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from proxy_addon.border import Border
 from proxy_addon.exchange import Exchange
 from proxy_addon.model import ErrorName
 from tests.support.behaviours import Drip, WebSocketEcho, respond, silent
-from tests.support.clients import Answer, RawClient
+from tests.support.clients import Answer, RawClient, curl
 from tests.support.h2peers import H2Client, H2Origin
 from tests.support.origin import Origin
 from tests.support.rig import Rig, ScriptedPacing
@@ -146,6 +147,17 @@ def test_one_stream_of_http2_leaves_and_its_neighbours_go_on(confdir: Path) -> N
             assert client.answer(stays).body == b"fine"
         assert rig.pacing.of("/gone") == ["accept", "prepare", "grant", "hold", "left", "close"]
         assert far.hits("/gone") == 0
+
+
+def test_an_addon_that_takes_its_time_makes_no_second_request_of_a_tunnel(secure_origin: Origin, confdir: Path) -> None:
+    class Slow:
+        async def requestheaders(self, flow: http.HTTPFlow) -> None:
+            await asyncio.sleep(0)
+
+    with Rig(confdir=confdir, ssl_insecure=True, addons=[Slow()]) as rig:
+        answer = curl(rig.url, secure_origin.url("/x", host="localhost"), ca=rig.ca).answer
+        assert answer.status == 200
+    assert [call.path for call in rig.pacing.calls if call.name == "accept"] == ["/x"]
 
 
 H2: dict[str, Any] = {"http2": True, "ssl_insecure": True}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h2.events
 import pytest
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.layer import NextLayer
@@ -19,6 +20,7 @@ from tests.support.clients import RawClient, curl, requests_session
 from tests.support.h2peers import H2Client, H2Origin, Stream
 from tests.support.origin import Origin
 from tests.support.rig import Rig, ScriptedPacing
+from tests.support.silence import full_backlog
 from tests.support.waiting import until
 from tests.support.wire import context
 
@@ -172,6 +174,73 @@ def test_http2_bodies_and_trailers_pass(confdir: Path) -> None:
         with H2Client(rig.port, "localhost", far.port, rig.ca) as client:
             assert client.answer(client.send("/x", method="PUT", body=b"hello")).body == b"fine"
         assert [stream.body for stream in far.streams] == [b"hello", b"hello"]
+
+
+def test_a_stream_cut_short_is_reset_towards_an_http2_client(confdir: Path) -> None:
+    with (
+        H2Origin(lambda stream: (200, b"beginning", 2)) as far,
+        Rig(confdir=confdir, **H2) as rig,
+        H2Client(rig.port, "localhost", far.port, rig.ca) as client,
+    ):
+        answer = client.get("/x")
+        assert (answer.status, answer.body, answer.reset) == (200, b"beginning", 2)
+    assert rig.pacing.of("/x")[-2:] == ["cut", "close"]
+
+
+def test_a_reset_before_the_head_is_tried_again(confdir: Path) -> None:
+    answers = [(200, b"", 7), (200, b"fine")]
+
+    class ResetsFirst(H2Origin):
+        def _take(self, conn: Any, event: Any, streams: Any, number: int) -> None:
+            if isinstance(event, h2.events.StreamEnded) and len(answers) == 2:
+                answers.pop(0)
+                conn.reset_stream(event.stream_id, 7)
+                return
+            super()._take(conn, event, streams, number)
+
+    with ResetsFirst(lambda stream: (200, b"fine")) as far, Rig(confdir=confdir, **H2) as rig:
+        with H2Client(rig.port, "localhost", far.port, rig.ca) as client:
+            assert client.get("/x").body == b"fine"
+        assert far.connections == 1
+    assert rig.pacing.errors("/x") == [ErrorName.CONNECTION_TERMINATED, None]
+
+
+def _silent_at_1(stream: Stream) -> tuple[int, bytes] | None:
+    return None if stream.path == "/1" else (200, b"fine")
+
+
+def test_a_request_that_waits_for_a_free_stream_and_is_given_up_is_not_sent(confdir: Path) -> None:
+    """The origin takes one stream at a time, and never answers the first."""
+    with H2Origin(_silent_at_1, max_streams=1) as far, Rig(confdir=confdir, **H2) as rig:
+        with H2Client(rig.port, "localhost", far.port, rig.ca) as client:
+            assert client.get("/0").body == b"fine"
+            first = client.send("/1")
+            rig.wait_for("sending", "/1")
+            waiting = client.send("/2")
+            rig.wait_for("sending", "/2")
+            client.reset(waiting)
+            rig.wait_for("close", "/2")
+            client.reset(first)
+            rig.wait_for("close", "/1")
+            assert client.get("/3").body == b"fine"
+        assert [stream.path for stream in far.streams] == ["/0", "/1", "/3"]
+
+
+def test_streams_that_share_a_dial_leave_it_one_by_one(confdir: Path) -> None:
+    with full_backlog() as port, Rig(ScriptedPacing(max_attempts=1), confdir=confdir, **H2) as rig:
+        with H2Client(rig.port, "127.0.0.1", port, rig.ca) as client:
+            rig.pacing.connect_timeout_s = 60
+            leaves = client.send("/leaves")
+            rig.wait_for("grant", "/leaves")
+            rig.pacing.connect_timeout_s = 0.5
+            stays = client.send("/stays")
+            rig.wait_for("grant", "/stays")
+            layer = rig.layers[-1]
+            assert [len(waiting) for waiting in rig.call(lambda: list(layer.waiting_for_establishment.values()))] == [2]
+            client.reset(leaves)
+            assert client.answer(stays).body == b"error: connection_timeout"
+            assert layer.origins == {}
+        assert rig.pacing.of("/leaves")[-2:] == ["left", "close"]
 
 
 def test_http2_clients_of_an_http1_origin_get_a_connection_each(secure_origin: Origin, confdir: Path) -> None:

@@ -13,7 +13,7 @@ from mitmproxy.proxy import commands, context, events, layer, mode_servers, serv
 from mitmproxy.proxy.layers import http, tls
 from mitmproxy.proxy.layers.http import _base, _events, _hooks, _http1, _http2, _upstream_proxy
 
-from proxy_addon import answering, border, dial, http1_server, origins, phases, stream
+from proxy_addon import answering, border, dial, http1_server, http2, origins, phases, stream
 from proxy_addon import http1 as our_http1
 from proxy_addon import layer as our_layer
 from tests.support.wire import context as make_context
@@ -67,6 +67,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (_http1.make_body_reader, "expected_size"),
     (_http1.should_make_pipe, "request, response"),
     (_http2.Http2Client.__init__, "self, context"),
+    (_http2.Http2Client._handle_event, "self, event"),
     (_upstream_proxy.HttpUpstreamProxy.__init__, "self, ctx, tunnel_conn, send_connect"),
     (_upstream_proxy.HttpUpstreamProxy.receive_handshake_data, "self, data"),
     (tls.ServerTLSLayer.__init__, "self, context, conn"),
@@ -128,6 +129,7 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
     (origins.OriginClient, ("_handle_event",)),
     (origins._OriginTls, ("on_handshake_error",)),
     (origins._ParentProxy, ("receive_handshake_data", "on_handshake_error")),
+    (http2.PacedHttp2Client, ("_handle_event",)),
     (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body")),
     (http1_server.PacedHttp1Server, ("_handle_event", "send", "read_headers", "read_body", "wait", "mark_done")),
 ]
@@ -153,6 +155,7 @@ def test_layers_have_the_attributes_that_we_use() -> None:
     server_side = _http1.Http1Server(made)
     assert (server_side.stream_id, server_side.request, server_side.response) == (1, None, None)
     assert (server_side.request_done, server_side.response_done, bytes(server_side.buf)) == (False, False, b"")
+    assert "stream_queue: collections.defaultdict[int, list[Event]]" in inspect.getsource(_http2.Http2Client)
     client_side = _http1.Http1Client(made)
     assert (client_side.stream_id, client_side.conn) == (None, made.server)
 

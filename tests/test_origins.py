@@ -281,6 +281,16 @@ def test_a_parent_proxy_that_cannot_be_reached_is_no_fault_of_the_origin(confdir
         ]
 
 
+def test_tls_with_a_parent_proxy_that_does_not_get_anywhere_is_no_fault_of_the_origin(confdir: Path) -> None:
+    with mute_server() as port:
+        pacing = one_attempt(connect_timeout_s=0.3)
+        with Rig(pacing, confdir=confdir, mode=f"upstream:https://127.0.0.1:{port}", ssl_insecure=True) as rig:
+            curl(rig.url, "http://site.test/x")
+        assert [(reply.error, reply.charged) for reply in pacing.replies("/x")] == [
+            (ErrorName.PROXY_INTERNAL_RESPONSE, False)
+        ]
+
+
 def test_a_parent_proxy_that_waits_for_the_origin_is_the_fault_of_the_origin(confdir: Path) -> None:
     with Origin(lambda request: Silent()) as parent:
         pacing = one_attempt(connect_timeout_s=0.3)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from mitmproxy import http
 
+from proxy_addon import answering
 from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
 from proxy_addon.model import ErrorName, Reply
 from tests.support.behaviours import (
@@ -433,6 +434,18 @@ def test_an_upload_refused_by_the_pacing_gets_its_answer_and_the_connection_live
         assert [request.path for request in origin.requests] == ["/y"]
 
 
+def test_an_upload_that_nobody_needs_is_not_read_for_ever(
+    origin: Origin, confdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "LINGER_S", 0.2)
+    pacing = ScriptedPacing(decide_grant=lambda exchange: Respond(http.Response.make(503, b"no")))
+    with Rig(pacing, confdir=confdir, stream_large_bodies="1k") as rig, RawClient(rig.port) as client:
+        client.send(f"PUT {origin.url('/x')} HTTP/1.1\r\nHost: {origin.host}\r\nContent-Length: 9999\r\n\r\n".encode())
+        assert client.answer().body == b"no"
+        assert client.rest() == b""
+    assert pacing.of("/x")[-1] == "close"
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_an_answer_that_comes_before_the_upload_is_complete_is_not_lost(
     origin: Origin, confdir: Path, ends: bool
@@ -540,4 +553,4 @@ def test_a_truncated_reply_that_is_discarded_does_not_count_as_whole(origin: Ori
     with Rig(ScriptedPacing(decide_reply=decide), confdir=confdir) as rig:
         assert curl(rig.url, origin.url("/x")).answer.body == b"fine"
     (exchange,) = rig.pacing.exchanges
-    assert (exchange.discarded_body, exchange.discarded_whole) == (b"abc", False)
+    assert (bytes(exchange.discarded_body), exchange.discarded_whole) == (b"abc", False)

@@ -17,6 +17,7 @@ from typing import Self
 import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import trustme
 
 from tests.support.clients import RawClient
@@ -122,15 +123,16 @@ class Stream:
     """The other side gave it up."""
 
 
-type Answer = tuple[int, bytes] | None
-"""Status and body; None is silence."""
+type Answer = tuple[int, bytes] | tuple[int, bytes, int] | None
+"""Status and body; None is silence. A third value: the stream is reset after the body, with this code."""
 
 
 class H2Origin:
     """An HTTP/2 origin over TLS for localhost. `answer` is asked once for each complete request."""
 
-    def __init__(self, answer: Callable[[Stream], Answer]) -> None:
+    def __init__(self, answer: Callable[[Stream], Answer], *, max_streams: int = 100) -> None:
         self._answer = answer
+        self._max_streams = max_streams
         self.streams: list[Stream] = []
         self.connections = 0
         self.port = 0
@@ -188,6 +190,8 @@ class H2Origin:
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
+        limits = {h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: self._max_streams}
+        conn.local_settings = h2.settings.Settings(client=False, initial_values=limits)
         conn.initiate_connection()
         streams: dict[int, Stream] = {}
         try:
@@ -216,4 +220,6 @@ class H2Origin:
             answer = self._answer(stream)
             if answer is not None:
                 conn.send_headers(event.stream_id or 0, [(":status", str(answer[0]))])
-                conn.send_data(event.stream_id or 0, answer[1], end_stream=True)
+                conn.send_data(event.stream_id or 0, answer[1], end_stream=len(answer) == 2)
+                if len(answer) == 3:
+                    conn.reset_stream(event.stream_id or 0, answer[2])
