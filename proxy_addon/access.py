@@ -4,6 +4,7 @@ Addons for the embedded runner; a user's own mitmproxy has `allow_hosts` and `pr
 """
 
 import asyncio
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -54,6 +55,7 @@ class PasswordFile(proxyauth.ProxyAuth):
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="password")
         self._salt = secrets.token_bytes(16)
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
+        self._checking: dict[bytes, asyncio.Future[bool]] = {}
         self.validator = _Remembered(self)
 
     def load(self, loader: object) -> None:
@@ -65,14 +67,21 @@ class PasswordFile(proxyauth.ProxyAuth):
     def done(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    # mitmproxy lets a request pass whose hook has raised: whatever happens, its own check comes last, and that
+    # refuses credentials on which there is no verdict.
+
     async def http_connect(self, f: http.HTTPFlow) -> None:  # type: ignore[override]
-        await self._verify(f)
-        super().http_connect(f)
+        try:
+            await self._verify(f)
+        finally:
+            super().http_connect(f)
 
     async def requestheaders(self, f: http.HTTPFlow) -> None:  # type: ignore[override]
-        if f.client_conn not in self.authenticated:
-            await self._verify(f)
-        super().requestheaders(f)
+        try:
+            if f.client_conn not in self.authenticated:
+                await self._verify(f)
+        finally:
+            super().requestheaders(f)
 
     def verdict(self, username: str, password: str) -> bool:
         """What is known of these credentials; those never verified are refused."""
@@ -85,13 +94,27 @@ class PasswordFile(proxyauth.ProxyAuth):
         except ValueError:
             return
         digest = self._digest(username, password)
-        if digest not in self._verdicts:
-            loop = asyncio.get_running_loop()
-            valid = await loop.run_in_executor(self._threads, self._htpasswd, username, password)
-            self._verdicts[digest] = valid
-            while len(self._verdicts) > REMEMBERED:
-                self._verdicts.popitem(last=False)
-        self._verdicts.move_to_end(digest)
+        if digest in self._verdicts:
+            self._verdicts.move_to_end(digest)
+            return
+        if digest not in self._checking:
+            # A crawler that starts opens many connections at once: they all wait for the one check.
+            check = asyncio.get_running_loop().run_in_executor(self._threads, self._htpasswd, username, password)
+            check.add_done_callback(functools.partial(self._learn, digest))
+            self._checking[digest] = check
+        await asyncio.wait((self._checking[digest],))
+
+    def _learn(self, digest: bytes, check: "asyncio.Future[bool]") -> None:
+        del self._checking[digest]
+        if check.cancelled():
+            return
+        error = check.exception()
+        if error is not None:
+            # bcrypt takes no password of more than 72 bytes.
+            logger.warning("A password could not be checked, and is refused: %s", error)
+        self._verdicts[digest] = error is None and check.result()
+        while len(self._verdicts) > REMEMBERED:
+            self._verdicts.popitem(last=False)
 
     def _digest(self, username: str, password: str) -> bytes:
         # Keyed, so that what is kept in memory is no password and no hash to look up.
