@@ -57,10 +57,10 @@ class Dispatch:
 
     def enter(self, host: Host, request: Request) -> "asyncio.Future[Grant | Refusal]":
         """Take a place in the line; the future says what it came to."""
-        now = self._clock.monotonic()
-        request.waiter = Waiter(request, request.window_s, request.closes)
+        waiter = Waiter(request, request.window_s, request.closes)
+        host.line.enter(waiter, now=self._clock.monotonic(), not_before=request.not_before)
+        request.waiter = waiter
         request.answered = asyncio.get_running_loop().create_future()
-        host.line.enter(request.waiter, now=now, not_before=request.not_before)
         self.waiting += 1
         self.wake(host)
         return request.answered

@@ -58,6 +58,7 @@ class Rows:
         self._processes = 1
         self._down_since: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = False
 
     async def start(self) -> None:
         """Open the store and read every row. Raises `StoreError`: a store that cannot be opened at start is fatal."""
@@ -70,6 +71,7 @@ class Rows:
 
     async def stop(self) -> None:
         """Stop looking and close the store."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -114,8 +116,10 @@ class Rows:
             try:
                 version = await self._store.swap(host, row.version if row else None, new, now=now)
                 if version is not None:
-                    new = replace(new, version=version) if new else None
-                    return Written(self._mirror_set(host, new), won=True)
+                    if version > self._seen:
+                        self._mirror_set(host, replace(new, version=version) if new else None)
+                    # Else a look at the store has overtaken this answer, and the mirror is newer.
+                    return Written(self._mirror.get(host), won=True)
                 row = self._mirror_set(host, await self._store.get(host))
             except StoreError as error:
                 self._failed(error)
@@ -140,7 +144,8 @@ class Rows:
             known = self._mirror.get(host)
             if known is None and row is None:
                 continue
-            if known is None or row is None or row.version > known.version:
+            # Where an own write has overtaken this look at the store, the mirror is newer.
+            if known is None or known.version < (row.version if row is not None else changes.version):
                 self._mirror_set(host, row)
                 self._on_change(host)
 
@@ -165,6 +170,10 @@ class Rows:
                 self._failed(error)
 
     def _failed(self, error: StoreError) -> None:
+        if self._stopped:
+            # The outcome of an attempt that outlived us: there is no store any more, and nobody who would miss it.
+            self._down_since = self._clock.monotonic()
+            return
         first = self.up
         self._emit(StoreFailed(message=str(error), first=first))
         if first:
