@@ -148,9 +148,9 @@ class Border(HttpStream):
         event.stream_id = self.stream_id
         if isinstance(event, ResponseHeaders):
             if event.response.status_code >= 200 or event.response.status_code == 101:
-                self._head_sent = True
                 if self.released:
                     self.pacing.first_byte(self.known_exchange)
+                self._head_sent = True
         elif isinstance(event, ResponseData):
             return not self._is_head()  # An answer of ours, or of another addon, may have a body all the same.
         elif isinstance(event, ResponseEndOfMessage):
