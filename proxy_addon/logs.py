@@ -8,18 +8,32 @@ import re
 import sys
 from typing import override
 
-_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
-_CREDENTIALS = re.compile(
-    r"((?:proxy-)?authorization|(?:set-)?cookie)(['\"]?\s*[:=,]\s*)[^\r\n]*?(?=\\r|\\n|\r|\n|$)", re.I
+_USERINFO = re.compile(
+    r"""(?<=://)(?:
+        [^][/?\#\s"<>:@]*:(?!\d*(?:[/?\#\s"'<>]|$))[^\s"<>]{0,1000}  # what comes after the colon is no port
+        |[^/?\#\s"<>]*
+    )@""",
+    re.VERBOSE,
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""A user and a password in a URL, also where the password holds what should have been encoded. Bounded:
+a flood of colons must not take seconds."""
+_CREDENTIALS = re.compile(
+    r"""((?:proxy-)?authorization|(?:set-)?cookie)
+    (['")\]]*[^\S\n]*[:=,][^\S\n]*|[^\S\n]+(?=(?:basic|bearer|digest|negotiate)\s|\S+=))  # a colon may be missing
+    [^\n]+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""To the end of the line: where the field ends is not certain in what is malformed, or escaped."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""But for line ends and tabs; with what turns the direction of writing."""
+_CONTINUED = "\n    "
 
 
 def clean(text: str) -> str:
     """The text without credentials, and with control characters (but line ends and tabs) written out."""
     text = _USERINFO.sub("[redacted]@", text)
     text = _CREDENTIALS.sub(r"\1\2[redacted]", text)
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class CleanFormatter(logging.Formatter):
@@ -32,7 +46,8 @@ class CleanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage().replace("\n", "\\n")
         single = logging.makeLogRecord(record.__dict__ | {"msg": message, "args": None})
-        return clean(super().format(single))
+        # What follows is a traceback. Its last lines are the exception's text, which may come from outside.
+        return clean(super().format(single)).replace("\n", _CONTINUED)
 
 
 def configure(level: str) -> None:
