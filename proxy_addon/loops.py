@@ -42,9 +42,10 @@ def _is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if address.is_loopback or address.is_unspecified:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
+    try:
+        # A kernel without IPv6 refuses the socket, any other the binding.
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((str(address), 0))
-        except OSError:
-            return False
+    except OSError:
+        return False
     return True
