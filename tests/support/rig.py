@@ -291,6 +291,8 @@ class Rig:
         if counts["close"] < counts["accept"]:
             yield f"{counts['accept'] - counts['close']} exchanges that were not closed"
         for layer in self.layers:
+            if not vars(layer):
+                continue  # Its client has gone, and it was taken apart.
             for key, stream in layer.streams.items():
                 assert isinstance(stream, PacedHttpStream)
                 if stream.exchange is not None or key >= 1 << 40:
