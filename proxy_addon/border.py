@@ -52,6 +52,9 @@ class Parent(Protocol):
     def find_origin(self, wanted: GetHttpConnection, *, method: str, fresh: bool) -> Origin | None:
         """An open connection that this request may use."""
 
+    def dropped(self, stream: "Border") -> None:
+        """It has ended. Once nothing of it runs any more, it is to `come_apart`."""
+
     def abandon_dial(self, stream: "Border", failure: Reply) -> CommandGenerator[None]:
         """Let the stream go on with this failure. The dial itself ends, unless others wait for it too."""
 
@@ -248,6 +251,13 @@ class Border(HttpStream):
             yield SendHttp(over, self.origin.server)
         self.close()
         yield DropStream(self.stream_id)
+        self.parent.dropped(self)
+
+    def come_apart(self) -> None:
+        """Cut the references to itself, after the end, so that no collection is needed to be rid of it."""
+        if self._paused is None:
+            self._handle_event = self.client_state = self.server_state = _ended
+            self.context.layers.clear()
 
     def _break_off(self) -> CommandGenerator[None]:
         """End it from wherever it is: with a 500, or if the client has a head already, with its connection."""
@@ -272,3 +282,8 @@ class Border(HttpStream):
         yield from self._drop()
         failure = Reply(error=ErrorName.PROXY_INTERNAL_ERROR, details="internal error", charged=False)
         yield from self.parent.abandon_dial(self, failure)
+
+
+def _ended(event: events.Event) -> CommandGenerator[None]:
+    """The state of a stream that has ended: late news of it concern nobody."""
+    yield from ()

@@ -20,6 +20,7 @@ from mitmproxy.connection import Connection, ConnectionState, Server
 from mitmproxy.proxy import commands, events, mode_servers, server_hooks
 from mitmproxy.proxy.server import ConnectionIO
 
+from proxy_addon.apart import take_apart
 from proxy_addon.clock import Clock
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.reach import DialError, Names, Reader, dial
@@ -50,6 +51,7 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         self._hooks: dict[commands.StartHook, asyncio.Task[None]] = {}
         """Begun by `run_hook`, and not done."""
         self._at_end: list[Callable[[], None]] = []
+        self._gone = False
 
     # What the paced layer asks.
 
@@ -153,6 +155,14 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             self._let_go(self.client, io)
             for callback in self._at_end:
                 callback()
+            self._gone = True
+            self._at_end.clear()
+            self.timeout_watchdog.callback = _nothing
+            take_apart(self.layer)
+
+    async def server_event(self, event: events.Event) -> None:
+        if not self._gone:  # A hook that was waited for may come back late.
+            await super().server_event(event)
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
         running = self._hooks.pop(hook, None)
@@ -275,6 +285,10 @@ async def _drain(connection: Connection, io: ConnectionIO) -> None:
         # reading, and with it the answer of an origin that did not want to see the whole request.
         if io.handler is not None and not connection.state & ConnectionState.CAN_READ:
             io.handler.cancel(f"Error sending data: {error}")
+
+
+async def _nothing() -> None:
+    """For a callback that nobody is to call any more."""
 
 
 @contextlib.contextmanager

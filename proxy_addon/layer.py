@@ -53,6 +53,8 @@ class PacedHttpLayer(HttpLayer):
         """Timers on their way, and when they fire (monotonic seconds). One, or few: each is earlier than the last."""
         self._wanted_at = math.inf
         """The earliest moment a stream has asked for since the last timer was set."""
+        self._dropped: list[Border] = []
+        """They have ended while the event of this moment is handled."""
         handler.at_end(self._client_is_gone)
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
@@ -76,6 +78,11 @@ class PacedHttpLayer(HttpLayer):
             yield from self._break_off()
         if self._wanted_at < math.inf:
             yield from self._set_timer()
+        while self._dropped:
+            self._dropped.pop().come_apart()
+
+    def dropped(self, stream: Border) -> None:
+        self._dropped.append(stream)
 
     def make_stream(self, stream_id: int) -> CommandGenerator[None]:
         stream = self.streams[stream_id] = PacedHttpStream(self.context.fork(), stream_id, self)

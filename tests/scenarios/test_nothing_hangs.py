@@ -50,7 +50,6 @@ EVERY_REQUEST = (
     "dial:PacedConnectionHandler._open",
     "http1:PacedHttp1Client.send",
     "http1:PacedHttp1Client.read_headers",
-    "http1:PacedHttp1Server.send",
 )
 STALLED_REQUEST = (
     "ladder:step",
@@ -81,6 +80,8 @@ STALLED_REQUEST = (
     "stream:PacedHttpStream._send_request",
     "stream:PacedHttpStream._hold",
 )
+# What writes the answer: whether the client has a part of it already is not known.
+WRITING = ("http1_server:PacedHttp1Server.send",)
 # What may fail without any harm to a request.
 HARMLESS = ("metrics:Metrics.observe", "engine:Engine.close", "pacing:Pacer.close")
 
@@ -95,7 +96,7 @@ class Rigged:
 def rigged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rigged]:
     fault = tmp_path_factory.mktemp("fault") / "armed"
     fault.write_text("")
-    targets = ",".join((*EVERY_REQUEST, *STALLED_REQUEST, *HARMLESS))
+    targets = ",".join((*EVERY_REQUEST, *STALLED_REQUEST, *WRITING, *HARMLESS))
     command = (sys.executable, str(COMMAND), str(fault), targets)
     with Paceproxy("--ladder", "0,0.05", "--pause-after", "0", "--drain", "1", command=command, crashes=True) as proxy:
         yield Rigged(proxy, fault)
@@ -136,6 +137,13 @@ def test_a_fault_while_a_stall_is_waited_out_is_a_500(rigged: Rigged, origin: Or
     origin.script = {"/page": [respond(503), respond()]}
     status, proxy_status = ask(rigged, origin, target)
     assert (status, "error=proxy_internal_error" in proxy_status) == (500, True)
+    nothing_is_left(rigged)
+    assert ask(rigged, origin, "")[0] == 200
+
+
+@pytest.mark.parametrize("target", WRITING)
+def test_a_fault_while_the_answer_is_written_ends_the_connection(rigged: Rigged, origin: Origin, target: str) -> None:
+    assert ask(rigged, origin, target) == (0, "")
     nothing_is_left(rigged)
     assert ask(rigged, origin, "")[0] == 200
 
