@@ -220,3 +220,17 @@ def test_unsent_bytes_are_those_that_the_system_has_not_taken(origin: Origin, co
 
         assert rig.call(write) > 1_000_000
     assert handler.unsent_bytes(server) == 0
+
+
+def test_a_response_is_read_no_faster_than_its_client_takes_it(origin: Origin, confdir: Path) -> None:
+    size = 20_000_000
+    origin.script = {"/x": respond(200, b"x" * size)}
+    with Rig(confdir=confdir) as rig, RawClient(rig.port) as client:
+        client.get(origin.url("/x"))
+        rig.wait_for("first_byte", "/x")
+        handler = handler_of(rig)
+        received, most = 0, 0
+        while received < size:
+            most = max(most, rig.call(lambda: handler.unsent_bytes(handler.client)))
+            received += len(client.receive(1_000_000))
+        assert most < 1_000_000
