@@ -155,7 +155,9 @@ class Rows:
             if not self.up:
                 continue
             try:
-                self._take_over(await self._store.changes_since(self._seen))
+                changes = await self._store.changes_since(self._seen)
+                if self.up:
+                    self._take_over(changes)
             except StoreError as error:
                 self._failed(error)
 
@@ -195,10 +197,9 @@ class Rows:
             await sleep(self._clock, RETRY_S)
             try:
                 changes = await self._store.changes_since(0)
-                own = dict(self._mirror)
-                for host in own.keys() | changes.rows.keys():
-                    await self._reconcile(host, changes.rows.get(host))
                 self._processes = await self._store.heartbeat(self._clock.now()) if self._store.shared else 1
+                stored = dict(changes.rows)
+                await self._agree(stored)
             except StoreError as error:
                 self._emit(StoreFailed(message=str(error), first=False))
                 continue
@@ -207,20 +208,25 @@ class Rows:
         self._down_since = None
         self._emit(StoreRecovered(down_s=self._clock.monotonic() - since))
         logger.warning("The store works again.")
-        for host in own.keys() | changes.rows.keys():
+        for host in stored:
             self._on_change(host)
 
-    async def _reconcile(self, host: str, stored: HostState | None) -> None:
-        while True:
-            merged = greater(self._mirror.get(host), stored)
-            if merged is None or merged == stored:
-                break
+    async def _agree(self, stored: dict[str, HostState | None]) -> None:
+        """Write and read until the mirror is what is `stored`; also what changes in the mirror meanwhile."""
+        while hosts := [h for h in self._mirror.keys() | stored.keys() if self._mirror.get(h) != stored.get(h)]:
+            for host in hosts:
+                stored[host] = await self._reconcile(host, stored.get(host))
+
+    async def _reconcile(self, host: str, stored: HostState | None) -> HostState | None:
+        """Have the greater of the mirror's and the store's row in both; the latter as it is then."""
+        while (merged := _greater_than_stored(self._mirror.get(host), stored)) != stored:
             version = await self._store.swap(host, stored.version if stored else None, merged, now=self._clock.now())
-            if version is not None:
-                merged = replace(merged, version=version)
+            if version is not None and merged is not None:
+                stored = replace(merged, version=version)
                 break
             stored = await self._store.get(host)
-        self._mirror_set(host, greater(self._mirror.get(host), merged))
+        self._mirror_set(host, _greater_than_stored(self._mirror.get(host), stored))
+        return stored
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -239,3 +245,9 @@ def greater(one: HostState | None, other: HostState | None) -> HostState | None:
     if one is None or other is None:
         return one or other
     return HostState(**{f.name: max(getattr(one, f.name), getattr(other, f.name)) for f in fields(HostState)})
+
+
+def _greater_than_stored(own: HostState | None, stored: HostState | None) -> HostState | None:
+    """The same, with the version that the store knows it by."""
+    both = greater(own, stored)
+    return both if both is None else replace(both, version=stored.version if stored else 0)
