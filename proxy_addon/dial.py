@@ -160,6 +160,13 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             self.timeout_watchdog.callback = _nothing
             take_apart(self.layer)
 
+    async def handle_connection(self, connection: Connection) -> None:
+        try:
+            await super().handle_connection(connection)
+        except asyncio.CancelledError as error:
+            # Stock keeps it in a variable of the very frame that its traceback refers to.
+            raise error.with_traceback(None) from None
+
     async def server_event(self, event: events.Event) -> None:
         if not self._gone:  # A hook that was waited for may come back late.
             await super().server_event(event)
@@ -273,6 +280,7 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         if io.writer.transport.get_write_buffer_size():
             grace_s = LAST_WORDS_S if connection is self.client else 0.0
             asyncio.get_running_loop().call_later(grace_s, io.writer.transport.abort)
+        io.handler = None  # The task leads back to it, by the exception that it ended with.
 
 
 async def _drain(connection: Connection, io: ConnectionIO) -> None:
