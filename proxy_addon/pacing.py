@@ -21,6 +21,7 @@ from proxy_addon.settings import Settings
 OURS = "Pace-Window"
 """A request field for us alone: it is not sent on."""
 
+_SWITCHING_PROTOCOLS = 101
 _PROXY_AUTHENTICATION_REQUIRED = 407
 
 _VIA_MEMBER = re.compile(r"[^\s,]+\s+([^\s,(]+)")
@@ -144,8 +145,13 @@ class Pacer:
         return Respond(response)
 
     def _say_goodbye(self, exchange: Exchange, response: http.Response) -> None:
-        """While draining, an HTTP/1 client is told not to use its connection again (RFC 9112 §9.6)."""
-        if self._drained is not None and exchange.flow.request.http_version.startswith("HTTP/1"):
+        """While draining, an HTTP/1 client is told not to use its connection again (RFC 9112 §9.6).
+
+        But for an upgrade, after which it is another protocol's connection: its `Connection` says so.
+        """
+        if self._drained is None or response.status_code == _SWITCHING_PROTOCOLS:
+            return
+        if exchange.flow.request.http_version.startswith("HTTP/1"):
             response.headers["Connection"] = "close"
 
     @staticmethod
