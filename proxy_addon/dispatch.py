@@ -21,8 +21,9 @@ from proxy_addon.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 16
-"""How many waiters are let go in one turn of the event loop: each costs about 1 ms, and a turn shall stay short."""
+AT_ONCE = 4
+"""How many waiters are let go in one turn of the event loop: each costs some milliseconds until it is answered, and a
+turn shall stay short."""
 SHORTEST_SLEEP_S = 1e-6
 """Below this two Unix times are not told apart by a float, and a timer would not move."""
 
