@@ -8,10 +8,12 @@ from the options `pace_…`:
 
 import asyncio
 import logging
+import sys
 from contextlib import ExitStack
 
 from mitmproxy import ctx, exceptions, http
 from mitmproxy.addonmanager import Loader
+from mitmproxy.connection import Client
 from mitmproxy.proxy.layer import NextLayer
 
 from proxy_addon import dial, layer
@@ -20,12 +22,14 @@ from proxy_addon.admin import AdminServer, routes
 from proxy_addon.clock import Clock, SystemClock
 from proxy_addon.engine import Engine
 from proxy_addon.exchange import Exchange
+from proxy_addon.logs import clean
 from proxy_addon.loops import leads_back
 from proxy_addon.metrics import Metrics
 from proxy_addon.model import ErrorName, Snapshot
 from proxy_addon.pacing import Pacer
-from proxy_addon.setting_sources import add_options, from_options
-from proxy_addon.settings import SettingError, Settings
+from proxy_addon.setting_places import Address
+from proxy_addon.setting_sources import add_options, from_options, option, suggestion
+from proxy_addon.settings import SETTINGS, SettingError, Settings
 from proxy_addon.store import StoreError, open_store
 
 logger = logging.getLogger(__name__)
@@ -47,6 +51,7 @@ class Paceproxy:
         self._undo = ExitStack()
         self._starting: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
+        self._built = False
         self._not_ready: str | None = "starting"
         self.admin_address: tuple[str, int] | None = None
         self.addons: list[ClientFilter] = []
@@ -66,6 +71,7 @@ class Paceproxy:
         self.engine = Engine(settings, store, self._clock, [self._metrics.observe])
         self.pacer = Pacer(self.engine, settings, self._clock)
         self._admin = AdminServer(routes(self._metrics.expose, lambda: self._not_ready))
+        self._built = True
 
     def snapshot(self) -> Snapshot:
         """The engine at this moment."""
@@ -122,15 +128,24 @@ class Paceproxy:
 
     def load(self, loader: Loader) -> None:
         self._undo.enter_context(dial.paced_connections(clock=self._clock, refuse=self._refuse))
-        if self._given is None:
-            add_options(loader)
+        if self._given is not None:
+            return
+        add_options(loader)
+        try:
+            # As mitmproxy does next. But there an error leaves a mitmproxy that goes on without the addon.
+            ctx.options.process_deferred()
+        except (exceptions.OptionsError, TypeError) as error:
+            logger.error("paceproxy: %s", clean(str(error)))
+            sys.exit(1)
 
     def configure(self, updated: set[str]) -> None:
         if self._given is None and self._starting is None and "pace_window" in ctx.options:
             try:
+                _refuse_unknown_options()
                 self._build(from_options(ctx.options))
             except SettingError as error:
-                raise exceptions.OptionsError(str(error)) from error
+                # Without its causes: mitmproxy prints a traceback of all of them.
+                raise exceptions.OptionsError(str(error)) from None
             # The proxy may listen before `running` is called: requests that come before the start are held.
             self._starting = asyncio.get_running_loop().create_task(self._start_or_give_up())
         _force(self._settings)
@@ -138,15 +153,28 @@ class Paceproxy:
     async def _start_or_give_up(self) -> None:
         try:
             await self.start()
-        except SettingError as error:
-            logger.error("paceproxy: %s", error)
-            ctx.master.shutdown()
+        except Exception as error:
+            # First, since an error in the log may end mitmproxy at once.
+            await self.stop()
+            if isinstance(error, SettingError):
+                logger.error("paceproxy: %s", error)
+            else:
+                logger.exception("paceproxy could not be started.")
+            # `master.shutdown()` would end it with exit code 0.
+            sys.exit(1)
+        if self.admin_address is not None:
+            logger.info("Paceproxy's metrics are at http://%s/metrics.", Address(*self.admin_address))
 
     async def done(self) -> None:
         self._undo.close()
         if self._given is None and self._starting is not None:
-            await self._starting
+            await asyncio.wait((self._starting,))
             await self.stop()
+
+    def client_connected(self, client: Client) -> None:
+        if not self._built:
+            # Bad options: mitmproxy ends at its start, but not where its options are changed later.
+            client.error = "paceproxy has no valid settings"
 
     def next_layer(self, nextlayer: NextLayer) -> None:
         layer.install(nextlayer, ctx.master, self.pacer)
@@ -167,6 +195,14 @@ class Paceproxy:
         if self.admin_address is not None:
             own.append(self.admin_address)
         return ErrorName.PROXY_LOOP_DETECTED if leads_back((address, port), own) else None
+
+
+def _refuse_unknown_options() -> None:
+    """A slip of the pen must not leave a setting at its default: mitmproxy keeps options that nobody knows."""
+    for name in ctx.options.deferred:
+        if name.startswith("pace_"):
+            remedy = suggestion(name, map(option, SETTINGS), "see `mitmdump -s FILE --options` for what there is")
+            raise SettingError(name.removeprefix("pace_"), "is no setting", source=name, remedy=remedy)
 
 
 def _force(settings: Settings) -> None:
