@@ -1,7 +1,21 @@
 """Paceproxy: a forward HTTP proxy that paces outbound crawl traffic.
 
-Public are the command `paceproxy`, the addon in `proxy_addon/addon.py`, the settings and the metrics; the modules
-here are internal and may change in any release.
+Public are the command `paceproxy`, the addon in `addon.py`, the settings and the metrics; the modules here are
+internal and may change in any release. One direction: layer → pacing → engine → store. Where to look for what:
+
+    ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row)
+    stall, retry, Retry-After, window          retry.py (what a reply means, what a request asks for)
+    line, waiter                               line.py
+    claim, late attempt, batches               dispatch.py (the task of a host), rows.py (the race), store/ (the contract)
+    what an outcome sets off                   outcomes.py
+    a request's life                           engine.py, seen from HTTP: pacing.py
+    attempt, hold, connection, time-out        stream.py, layer.py (the paced layer; its parts: border, draining,
+                                               answering, origins, dial, reach, http1, http1_server, http2, forwarding)
+    responses of ours, Proxy-Status            answers.py, refusals.py
+    which host a request counts for            hosts.py
+    settings, flags                            settings.py, setting_*.py, cli.py
+    start, signals, draining                   runner.py, addon.py
+    metrics, probes                            metrics.py, admin.py
 """
 
 __version__ = "0.1.0"

@@ -10,12 +10,13 @@ import logging
 import math
 from collections.abc import Callable
 
-from proxy_addon import ladder, retry
+from proxy_addon import ladder
 from proxy_addon.clock import Clock
+from proxy_addon.grants import Grants
 from proxy_addon.host_local import Happened, Host
 from proxy_addon.line import Waiter
 from proxy_addon.model import Event, HostPaused, HostState
-from proxy_addon.request import Grant, Refusal, Refused, Request
+from proxy_addon.request import Refused, Request
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
 
@@ -29,15 +30,14 @@ SHORTEST_SLEEP_S = 1e-6
 
 
 class Dispatch:
-    """Grants and refusals for all hosts, and the counts of who waits and what is in flight."""
+    """The tasks of all hosts."""
 
     def __init__(self, settings: Settings, rows: Rows, clock: Clock, emit: Callable[[Event], None]) -> None:
         self._settings = settings
         self._rows = rows
         self._clock = clock
         self._emit = emit
-        self.waiting = 0
-        self.in_flight = 0
+        self.grants = Grants(settings, clock, self.wake)
         self.drains_at: float | None = None
         """When everybody who still waits is refused (monotonic); None: not draining."""
 
@@ -55,88 +55,6 @@ class Dispatch:
         """Have it written to the host's row, after all that happened before."""
         host.happened.append(happened)
         self.wake(host)
-
-    def enter(self, host: Host, request: Request) -> "asyncio.Future[Grant | Refusal]":
-        """Take a place in the line; the future says what it came to."""
-        waiter = Waiter(request, request.window_s, request.closes)
-        host.line.enter(waiter, now=self._clock.monotonic(), not_before=request.not_before)
-        request.waiter = waiter
-        request.answered = asyncio.get_running_loop().create_future()
-        self.waiting += 1
-        self.wake(host)
-        return request.answered
-
-    def leave(self, host: Host, request: Request) -> None:
-        """Give up the place in the line, if there is one."""
-        if request.waiter is not None:
-            host.line.leave(request.waiter)
-            request.waiter = None
-            self.waiting -= 1
-            self.wake(host)
-
-    def grant(
-        self,
-        host: Host,
-        request: Request,
-        *,
-        rung: int,
-        wrote: float | None = None,
-        late: bool = False,
-        batch: bool = False,
-    ) -> Grant:
-        """Grant an attempt now. With a place in line that is given up, and its future answered."""
-        now = self._clock.monotonic()
-        limit_s, overdue_s = self.limits(request)
-        grant = Grant(now, rung, limit_s, overdue_s, wrote=wrote, late=late)
-        request.grant = grant
-        request.attempts += 1
-        host.in_flight += 1
-        host.connecting += 1
-        self.in_flight += 1
-        if late:
-            host.late = now
-        if batch:
-            host.batch_out.add(grant)
-        self.leave(host, request)
-        if request.answered is not None and not request.answered.done():
-            request.answered.set_result(grant)
-        return grant
-
-    def end(self, host: Host, request: Request, grant: Grant) -> None:
-        """The attempt is over: it no longer counts as in flight."""
-        request.grant = None
-        host.in_flight -= 1
-        self.in_flight -= 1
-        if grant.sent is None:
-            host.connecting -= 1
-        host.end_batch(grant)
-        self.wake(host)
-
-    def pass_on(self, host: Host, grant: Grant) -> bool:
-        """Give a grant that was not used to the next in line. False: nobody is there, or it cannot be passed on."""
-        if grant.wrote is None or grant.late or grant.sent is not None:
-            return False
-        host.line.wake_rested(now=self._clock.monotonic())
-        head = host.line.head()
-        if head is None:
-            return False
-        self.grant(host, head.item, rung=grant.rung, wrote=grant.wrote)
-        return True
-
-    def refuse(self, host: Host, request: Request, reason: Refused, retry_after_s: float) -> None:
-        """Answer a held request with "no attempt"."""
-        self.leave(host, request)
-        if request.answered is not None and not request.answered.done():
-            request.answered.set_result(Refusal(reason, retry_after_s))
-
-    def limits(self, request: Request) -> tuple[float, float | None]:
-        """How long the next attempt may wait for its head, and when its stall is recorded before that (section 4)."""
-        least_s = self._settings.attempt_timeout
-        left_s = request.closes - self._clock.monotonic()
-        if retry.may_send_again(request.method, keyed=request.keyed, held=request.held, error=None):
-            return max(least_s, min(request.next_limit_s or least_s, left_s)), None
-        limit_s = max(least_s, left_s)
-        return limit_s, least_s if limit_s > least_s else None
 
     def row(self, host: Host) -> HostState | None:
         """The host's row as it counts now."""
@@ -163,7 +81,7 @@ class Dispatch:
             host.happened.clear()
             while (waiter := host.line.closed(now=math.inf)) is not None:
                 answered = waiter.item.answered
-                self.leave(host, waiter.item)
+                self.grants.leave(host, waiter.item)
                 if answered is not None and not answered.done():
                     answered.set_exception(RuntimeError(f"the pacing of {host.name} has crashed: {error!r}"))
         finally:
@@ -260,11 +178,11 @@ class Dispatch:
         let_go = 0
         while let_go < AT_ONCE:
             if self.drains_at is not None and now >= self.drains_at and (waiter := line.closed(now=math.inf)):
-                self.refuse(host, waiter.item, Refused.DRAINING, worth_s)
+                self.grants.refuse(host, waiter.item, Refused.DRAINING, worth_s)
             elif waiter := line.closed(now=now):
                 await self._close_window(host, row, waiter, worth_s)
             elif held_s > 0 and (waiter := line.closed(now=math.nextafter(now + held_s, -math.inf))):
-                self.refuse(host, waiter.item, Refused.CANNOT_COME_IN_TIME, worth_s)
+                self.grants.refuse(host, waiter.item, Refused.CANNOT_COME_IN_TIME, worth_s)
             else:
                 break
             let_go += 1
@@ -277,13 +195,13 @@ class Dispatch:
         request = waiter.item
         if request.window_s == 0 and host.line.in_line == 1 and not host.connecting and not waiter.resting:
             if row is None:
-                self.grant(host, request, rung=0)
+                self.grants.grant(host, request, rung=0)
             elif self._free_at(host, row) <= self._clock.monotonic():
                 await self._claim(host, waiter)
         elif self._may_go_late(host, row, request):
-            self.grant(host, request, rung=row.rung if row else 0, late=True)
+            self.grants.grant(host, request, rung=row.rung if row else 0, late=True)
         if request.waiter is waiter:
-            self.refuse(host, request, Refused.WINDOW_CLOSED, worth_s)
+            self.grants.refuse(host, request, Refused.WINDOW_CLOSED, worth_s)
 
     def _may_go_late(self, host: Host, row: HostState | None, request: Request) -> bool:
         """Cases in which it may not: it had an attempt; a window of 0; draining; another late one; something sent
@@ -317,14 +235,14 @@ class Dispatch:
                 break
             if host.releasing:
                 host.batch_left -= 1
-            self.grant(host, head.item, rung=0, batch=host.releasing)
+            self.grants.grant(host, head.item, rung=0, batch=host.releasing)
         host.releasing = host.releasing and line.in_line > 0
         await asyncio.sleep(0)
         return True
 
     async def _claim(self, host: Host, waiter: Waiter[Request]) -> None:
         """Take the slot for the head of the line, if it is free and nobody else gets it."""
-        limit_s, _ = self.limits(waiter.item)
+        limit_s, _ = self.grants.limits(waiter.item)
         claimed: HostState | None = None
 
         def decide(stored: HostState | None, now: float) -> HostState | None:
@@ -354,7 +272,7 @@ class Dispatch:
             back = ladder.GivenBack(self._clock.now(), None, wrote)
             self.happen(host, Happened(back))
         else:
-            self.grant(host, waiter.item, rung=rung, wrote=wrote)
+            self.grants.grant(host, waiter.item, rung=rung, wrote=wrote)
 
     def _read(self, stored: HostState | None, now: float) -> HostState | None:
         return ladder.read(stored, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)

@@ -12,32 +12,28 @@ import logging
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from proxy_addon import ladder, retry
+from proxy_addon import ladder
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host, Hosts
 from proxy_addon.model import (
-    AttemptEnded,
     ErrorName,
     Event,
     HostState,
     HostView,
-    LastStall,
     Outcome,
     Reply,
     RequestEnded,
-    RetryAfterCapped,
     Snapshot,
 )
-from proxy_addon.request import Decision, Deliver, Grant, Refusal, Refused, Request, Retry
+from proxy_addon.outcomes import Outcomes
+from proxy_addon.request import Decision, Deliver, Grant, Refusal, Refused, Request
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
 from proxy_addon.store import Store
 
 logger = logging.getLogger(__name__)
 
-COUNTED_PER_REQUEST = 3
-"""How many stalls of one request may count towards the pause: a single page does not pause a host."""
 SWEEP_S = 5.0
 """How often the rows that nobody asks about are looked at, to drop those that say nothing any more."""
 
@@ -54,6 +50,8 @@ class Engine:
         self._hosts = Hosts()
         self._rows = Rows(store, clock, emit=self._emit, on_change=self._row_changed)
         self._dispatch = Dispatch(settings, self._rows, clock, self._emit)
+        self._grants = self._dispatch.grants
+        self._outcomes = Outcomes(settings, self._rows, clock, self._dispatch, self._emit)
         self._numbers = count(1)
         self._ended = 0
         self._sweeper: asyncio.Task[None] | None = None
@@ -101,7 +99,7 @@ class Engine:
             if row is not None and not ladder.spent(row, now=self._clock.now()):
                 return None
             self._dispatch.happen(host, Happened(ladder.Checked(self._clock.now())))
-        return self._dispatch.grant(host, request, rung=0)
+        return self._grants.grant(host, request, rung=0)
 
     async def hold(self, request: Request) -> Grant | Refusal:
         """Wait in line until the request gets a slot, or cannot get one any more."""
@@ -110,13 +108,13 @@ class Engine:
             return Refusal(Refused.LEFT, 0)
         since = self._clock.monotonic()
         others_wait = host.line.in_line > 0
-        answered = self._dispatch.enter(host, request)
+        answered = self._grants.enter(host, request)
         if request.window_s == 0 and others_wait:
-            self._dispatch.refuse(host, request, Refused.WINDOW_CLOSED, 1.0)
+            self._grants.refuse(host, request, Refused.WINDOW_CLOSED, 1.0)
         try:
             return await answered
         finally:
-            self._dispatch.leave(host, request)
+            self._grants.leave(host, request)
             request.waited_s += self._clock.monotonic() - since
 
     def sending(self, request: Request) -> None:
@@ -138,42 +136,14 @@ class Engine:
 
     def overdue(self, request: Request) -> None:
         """A request that may not be sent again has no head after `attempt_timeout`: that is its stall; it goes on."""
-        grant = request.grant
-        reply = Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT)
-        verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
-        if grant is None or request.overdue or verdict.outcome is not Outcome.STALL:
-            return
-        request.overdue = True
-        self._stalled(self._hosts[request.host], request, grant, verdict, reply)
-        self._attempt_ended(request, grant, verdict)
+        if request.grant is not None and not request.overdue:
+            self._outcomes.overdue(self._hosts[request.host], request, request.grant)
 
     def settle(self, request: Request, reply: Reply) -> Decision:
         """An attempt brought back `reply`: what it does to the host, and what becomes of the request."""
-        grant = request.grant
-        if grant is None:
+        if request.grant is None:
             return Deliver()
-        host = self._hosts[request.host]
-        verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
-        if self._to_be_redialled(request, reply):
-            request.redialled = True
-            request.attempts -= 1
-            self._dispatch.end(host, request, grant)
-            return Retry(fresh=True)
-        recorded, request.overdue = request.overdue, False
-        request.last_reply, request.rung = reply, grant.rung
-        request.outcome, request.error = verdict.outcome, verdict.error
-        if verdict.outcome is Outcome.SERVED:
-            self._served(host, request, grant, reply)
-        elif verdict.outcome is Outcome.STALL and not recorded:
-            self._stalled(host, request, grant, verdict, reply)
-        elif not recorded:
-            self._given_back(host, grant)
-        if not recorded:
-            self._attempt_ended(request, grant, verdict)
-        self._dispatch.end(host, request, grant)
-        if verdict.outcome is not Outcome.STALL:
-            return Deliver()
-        return self._after_stall(host, request, grant, reply, verdict.error)
+        return self._outcomes.settle(self._hosts[request.host], request, request.grant, reply)
 
     def first_byte(self, request: Request) -> None:
         """The answer begins to flow to the client."""
@@ -181,15 +151,7 @@ class Engine:
 
     def cut(self, request: Request) -> None:
         """The body of a released answer broke off: one stall for the host, and no further attempt."""
-        request.error = ErrorName.HTTP_RESPONSE_INCOMPLETE
-        if request.error.value not in self._settings.stalls:
-            request.outcome = Outcome.FAILURE
-            return
-        request.outcome = Outcome.STALL
-        host, now = self._hosts[request.host], self._clock.now()
-        host.note_stalled(request)
-        host.last_stall = LastStall(request.error, now)
-        self._dispatch.happen(host, Happened(ladder.Stalled(now, request.sent_at or now), request))
+        self._outcomes.cut(self._hosts[request.host], request)
 
     def leave(self, request: Request) -> None:
         """The client has gone: its place in the line, or its unused grant, goes to the next."""
@@ -223,121 +185,13 @@ class Engine:
             )
         )
 
-    # --- what an outcome sets off ------------------------------------------------------------------------------
-
-    def _to_be_redialled(self, request: Request, reply: Reply) -> bool:
-        """Whether the origin had closed a kept-alive connection just as the request went out: nobody's fault."""
-        return (
-            reply.error is ErrorName.CONNECTION_TERMINATED
-            and reply.reused
-            and not request.redialled
-            and not request.overdue
-            and request.held
-            and request.method.upper() in retry.IDEMPOTENT_METHODS
-        )
-
-    def _served(self, host: Host, request: Request, grant: Grant, reply: Reply) -> None:
-        now = self._clock.now()
-        sent = grant.sent if grant.sent is not None else grant.granted
-        host.note_served(at=self._clock.monotonic(), sent=sent)
-        if host.settled and self._rows.get(host.name) is None:
-            return
-        change = ladder.Served(now, self._sent_at(grant), began_pause_until=request.began_pause_until)
-        request.began_pause_until = None
-        self._dispatch.happen(host, Happened(change, request))
-
-    def _stalled(self, host: Host, request: Request, grant: Grant, verdict: retry.Classified, reply: Reply) -> None:
-        now, error = self._clock.now(), verdict.error
-        assert error is not None
-        host.note_stalled(request)
-        host.last_stall = LastStall(error, now)
-        at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, reply.status)
-        climbs = verdict.climbs and not at_fault
-        counts = climbs and request.counted < COUNTED_PER_REQUEST
-        request.counted += counts
-        request.stalls += 1
-        if request.first_stall is None:
-            request.first_stall = self._clock.monotonic()
-        retry_after_s = retry.retry_after_s(reply.fields, now=now)
-        if retry_after_s is not None and retry_after_s > self._settings.retry_after_cap:
-            self._emit(RetryAfterCapped(host.name, retry_after_s))
-        change = ladder.Stalled(now, self._sent_at(grant), climbs, counts, retry_after_s)
-        self._dispatch.happen(host, Happened(change, request))
-
-    def _after_stall(
-        self, host: Host, request: Request, grant: Grant, reply: Reply, error: ErrorName | None
-    ) -> Decision:
-        """Whether a stalled request is sent again. It is not, and gets this reply, when (section 4):
-
-        1. it may not be sent twice;
-        2. it has had `max_attempts`;
-        3. the page itself is at fault, and the host is not;
-        4. its turn, or the end of what the origin asked for, cannot come before its window closes.
-        """
-        settings, now = self._settings, self._clock.monotonic()
-        if error is ErrorName.HTTP_RESPONSE_TIMEOUT:
-            request.next_limit_s = 2 * grant.limit_s
-        if not retry.may_send_again(request.method, keyed=request.keyed, held=request.held, error=error):
-            return Deliver()
-        if settings.max_attempts and request.attempts >= settings.max_attempts:
-            return Deliver()
-        if host.page_at_fault(request, reply.status) and retry.fault_reply_due(
-            stalls=request.stalls, status=reply.status, settings=settings
-        ):
-            return Deliver()
-        request.not_before = now + settings.ladder[min(request.stalls, len(settings.ladder) - 1)]
-        asked_s = retry.retry_after_s(reply.fields, now=self._clock.now()) or 0.0
-        if error is not ErrorName.RATE_LIMITED:
-            asked_s = min(asked_s, settings.retry_after_cap)
-        if request.not_before >= request.closes or now + asked_s > request.closes:
-            return Deliver()
-        return Retry()
-
-    def _given_back(self, host: Host, grant: Grant) -> None:
-        if grant.wrote is not None:
-            change = ladder.GivenBack(self._clock.now(), grant.sent_at, grant.wrote)
-            self._dispatch.happen(host, Happened(change, grant=grant))
-
     def _let_loose(self, request: Request) -> None:
-        """The request takes no further part: it leaves the line, and its attempt is abandoned.
-
-        An attempt that the client gave up on is a stall where the host has had `abandon_stall_after` and was silent
-        to everybody: else impatient clients would never make a silent host climb.
-        """
+        """The request takes no further part: it leaves the line, and its attempt is abandoned."""
         host = self._hosts[request.host]
         if request.waiter is not None:
-            self._dispatch.refuse(host, request, Refused.LEFT, 0)
-        grant = request.grant
-        if grant is None:
-            return
-        patience_s = self._settings.abandon_stall_after
-        waited_long = 0 < patience_s <= self._clock.monotonic() - grant.granted
-        silent = host.served is None or host.served < grant.granted
-        error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
-        if request.overdue:
-            pass
-        elif request.left and waited_long and silent and error.value in self._settings.stalls:
-            verdict = retry.Classified(Outcome.STALL, error, climbs=True)
-            self._stalled(host, request, grant, verdict, Reply(error=error))
-            self._attempt_ended(request, grant, verdict)
-        else:
-            if grant.sent is not None:
-                self._attempt_ended(request, grant, retry.Classified(Outcome.ABANDONED))
-            else:
-                request.attempts -= 1
-            if not self._dispatch.pass_on(host, grant):
-                self._given_back(host, grant)
-        self._dispatch.end(host, request, grant)
-
-    def _attempt_ended(self, request: Request, grant: Grant, verdict: retry.Classified) -> None:
-        duration_s = self._clock.monotonic() - grant.granted
-        self._emit(AttemptEnded(request.host, verdict.outcome, verdict.error, duration_s))
-
-    def _sent_at(self, grant: Grant) -> float:
-        """When the attempt was sent, or where it never was, granted (Unix seconds)."""
-        if grant.sent_at is not None:
-            return grant.sent_at
-        return self._clock.now() - (self._clock.monotonic() - grant.granted)
+            self._grants.refuse(host, request, Refused.LEFT, 0)
+        if request.grant is not None:
+            self._outcomes.abandon(host, request, request.grant)
 
     # --- the whole ---------------------------------------------------------------------------------------------
 
@@ -350,7 +204,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Requests held now."""
-        return self._dispatch.waiting
+        return self._grants.waiting
 
     @property
     def ended(self) -> int:
@@ -363,8 +217,8 @@ class Engine:
         names.update(host.name for host in self._hosts.all() if len(host.line))
         return Snapshot(
             hosts=tuple(self._view(name) for name in names),
-            waiting=self._dispatch.waiting,
-            in_flight=self._dispatch.in_flight,
+            waiting=self._grants.waiting,
+            in_flight=self._grants.in_flight,
             store_up=self._rows.up,
             at=self._clock.now(),
         )

@@ -1,0 +1,192 @@
+"""What an attempt's outcome sets off: the change to its host, the decision on its request, the event.
+
+Everything is decided at once from what this process knows; `dispatch.py` writes the change to the row. The meaning of
+a reply is in `retry.py`, the arithmetic on the row in `ladder.py`.
+"""
+
+from collections.abc import Callable
+
+from proxy_addon import ladder, retry
+from proxy_addon.clock import Clock
+from proxy_addon.dispatch import Dispatch
+from proxy_addon.host_local import Happened, Host
+from proxy_addon.model import AttemptEnded, ErrorName, Event, LastStall, Outcome, Reply, RetryAfterCapped
+from proxy_addon.request import Decision, Deliver, Grant, Request, Retry
+from proxy_addon.rows import Rows
+from proxy_addon.settings import Settings
+
+COUNTED_PER_REQUEST = 3
+"""How many stalls of one request may count towards the pause: a single page does not pause a host."""
+
+
+class Outcomes:
+    """Of all attempts in this process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        rows: Rows,
+        clock: Clock,
+        dispatch: Dispatch,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._settings = settings
+        self._rows = rows
+        self._clock = clock
+        self._dispatch = dispatch
+        self._grants = dispatch.grants
+        self._emit = emit
+
+    def settle(self, host: Host, request: Request, grant: Grant, reply: Reply) -> Decision:
+        """The attempt brought back `reply`."""
+        verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
+        if _to_be_redialled(request, reply):
+            request.redialled = True
+            request.attempts -= 1
+            self._grants.end(host, request, grant)
+            return Retry(fresh=True)
+        recorded, request.overdue = request.overdue, False
+        request.last_reply, request.rung = reply, grant.rung
+        request.outcome, request.error = verdict.outcome, verdict.error
+        if verdict.outcome is Outcome.SERVED:
+            self._served(host, request, grant, reply)
+        elif verdict.outcome is Outcome.STALL and not recorded:
+            self._stalled(host, request, grant, verdict, reply)
+        elif not recorded:
+            self._given_back(host, grant)
+        if not recorded:
+            self._attempt_ended(request, grant, verdict)
+        self._grants.end(host, request, grant)
+        if verdict.outcome is not Outcome.STALL:
+            return Deliver()
+        return self._after_stall(host, request, grant, reply, verdict.error)
+
+    def overdue(self, host: Host, request: Request, grant: Grant) -> None:
+        """The attempt has no head after `attempt_timeout`: that is its stall, and it goes on."""
+        reply = Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT)
+        verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
+        if verdict.outcome is Outcome.STALL:
+            request.overdue = True
+            self._stalled(host, request, grant, verdict, reply)
+            self._attempt_ended(request, grant, verdict)
+
+    def cut(self, host: Host, request: Request) -> None:
+        """The body of a released answer broke off."""
+        request.error = ErrorName.HTTP_RESPONSE_INCOMPLETE
+        if request.error.value not in self._settings.stalls:
+            request.outcome = Outcome.FAILURE
+            return
+        request.outcome = Outcome.STALL
+        now = self._clock.now()
+        host.note_stalled(request)
+        host.last_stall = LastStall(request.error, now)
+        self._dispatch.happen(host, Happened(ladder.Stalled(now, request.sent_at or now), request))
+
+    def abandon(self, host: Host, request: Request, grant: Grant) -> None:
+        """Nobody waits for the attempt any more.
+
+        One that the client gave up on is a stall where the host has had `abandon_stall_after` and was silent to
+        everybody: else impatient clients would never make a silent host climb.
+        """
+        patience_s = self._settings.abandon_stall_after
+        waited_long = 0 < patience_s <= self._clock.monotonic() - grant.granted
+        silent = host.served is None or host.served < grant.granted
+        error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
+        if request.overdue:
+            pass
+        elif request.left and waited_long and silent and error.value in self._settings.stalls:
+            verdict = retry.Classified(Outcome.STALL, error, climbs=True)
+            self._stalled(host, request, grant, verdict, Reply(error=error))
+            self._attempt_ended(request, grant, verdict)
+        else:
+            if grant.sent is not None:
+                self._attempt_ended(request, grant, retry.Classified(Outcome.ABANDONED))
+            else:
+                request.attempts -= 1
+            if not self._grants.pass_on(host, grant):
+                self._given_back(host, grant)
+        self._grants.end(host, request, grant)
+
+    def _served(self, host: Host, request: Request, grant: Grant, reply: Reply) -> None:
+        now = self._clock.now()
+        sent = grant.sent if grant.sent is not None else grant.granted
+        host.note_served(at=self._clock.monotonic(), sent=sent)
+        if host.settled and self._rows.get(host.name) is None:
+            return
+        change = ladder.Served(now, self._sent_at(grant), began_pause_until=request.began_pause_until)
+        request.began_pause_until = None
+        self._dispatch.happen(host, Happened(change, request))
+
+    def _stalled(self, host: Host, request: Request, grant: Grant, verdict: retry.Classified, reply: Reply) -> None:
+        now, error = self._clock.now(), verdict.error
+        assert error is not None
+        host.note_stalled(request)
+        host.last_stall = LastStall(error, now)
+        at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, reply.status)
+        climbs = verdict.climbs and not at_fault
+        counts = climbs and request.counted < COUNTED_PER_REQUEST
+        request.counted += counts
+        request.stalls += 1
+        if request.first_stall is None:
+            request.first_stall = self._clock.monotonic()
+        retry_after_s = retry.retry_after_s(reply.fields, now=now)
+        if retry_after_s is not None and retry_after_s > self._settings.retry_after_cap:
+            self._emit(RetryAfterCapped(host.name, retry_after_s))
+        change = ladder.Stalled(now, self._sent_at(grant), climbs, counts, retry_after_s)
+        self._dispatch.happen(host, Happened(change, request))
+
+    def _after_stall(
+        self, host: Host, request: Request, grant: Grant, reply: Reply, error: ErrorName | None
+    ) -> Decision:
+        """Whether a stalled request is sent again. It is not, and gets this reply, when (section 4):
+
+        1. it may not be sent twice;
+        2. it has had `max_attempts`;
+        3. the page itself is at fault, and the host is not;
+        4. its turn, or the end of what the origin asked for, cannot come before its window closes.
+        """
+        settings, now = self._settings, self._clock.monotonic()
+        if error is ErrorName.HTTP_RESPONSE_TIMEOUT:
+            request.next_limit_s = 2 * grant.limit_s
+        if not retry.may_send_again(request.method, keyed=request.keyed, held=request.held, error=error):
+            return Deliver()
+        if settings.max_attempts and request.attempts >= settings.max_attempts:
+            return Deliver()
+        if host.page_at_fault(request, reply.status) and retry.fault_reply_due(
+            stalls=request.stalls, status=reply.status, settings=settings
+        ):
+            return Deliver()
+        request.not_before = now + settings.ladder[min(request.stalls, len(settings.ladder) - 1)]
+        asked_s = retry.retry_after_s(reply.fields, now=self._clock.now()) or 0.0
+        if error is not ErrorName.RATE_LIMITED:
+            asked_s = min(asked_s, settings.retry_after_cap)
+        if request.not_before >= request.closes or now + asked_s > request.closes:
+            return Deliver()
+        return Retry()
+
+    def _given_back(self, host: Host, grant: Grant) -> None:
+        if grant.wrote is not None:
+            change = ladder.GivenBack(self._clock.now(), grant.sent_at, grant.wrote)
+            self._dispatch.happen(host, Happened(change, grant=grant))
+
+    def _attempt_ended(self, request: Request, grant: Grant, verdict: retry.Classified) -> None:
+        duration_s = self._clock.monotonic() - grant.granted
+        self._emit(AttemptEnded(request.host, verdict.outcome, verdict.error, duration_s))
+
+    def _sent_at(self, grant: Grant) -> float:
+        """When the attempt was sent, or where it never was, granted (Unix seconds)."""
+        if grant.sent_at is not None:
+            return grant.sent_at
+        return self._clock.now() - (self._clock.monotonic() - grant.granted)
+
+
+def _to_be_redialled(request: Request, reply: Reply) -> bool:
+    """Whether the origin had closed a kept-alive connection just as the request went out: nobody's fault."""
+    return (
+        reply.error is ErrorName.CONNECTION_TERMINATED
+        and reply.reused
+        and not request.redialled
+        and not request.overdue
+        and request.held
+        and request.method.upper() in retry.IDEMPOTENT_METHODS
+    )
