@@ -8,6 +8,8 @@ from the options `pace_…`:
 
 import asyncio
 import logging
+import os
+import socket
 import sys
 from contextlib import ExitStack
 
@@ -92,7 +94,7 @@ class Paceproxy:
             except OSError as error:
                 raise SettingError(
                     "admin",
-                    f"cannot be listened on: {error.strerror or error}",
+                    f"cannot be listened on: {os_error_text(error)}",
                     value=settings.admin,
                     remedy="give another address, 127.0.0.1:0 for any free port, or off",
                 ) from error
@@ -103,7 +105,8 @@ class Paceproxy:
     async def drain(self) -> None:
         """Wait until the requests in hand are done, none of them longer than `drain` seconds; take no new ones."""
         self._not_ready = "draining"
-        self.engine.drain(self._settings.drain)
+        # The last tenth of the time is for telling those who were refused.
+        self.engine.drain(0.9 * self._settings.drain)
         await self.pacer.drained()
 
     async def hang_up(self) -> None:
@@ -195,6 +198,13 @@ class Paceproxy:
         if self.admin_address is not None:
             own.append(self.admin_address)
         return ErrorName.PROXY_LOOP_DETECTED if leads_back((address, port), own) else None
+
+
+def os_error_text(error: OSError) -> str:
+    """What went wrong, as the system says it: asyncio and tornado add texts of their own."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return str(error.strerror or error)
+    return os.strerror(error.errno)
 
 
 def _refuse_unknown_options() -> None:

@@ -10,27 +10,39 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 import certifi
 import click
-from mitmproxy import exceptions, master, options
-from mitmproxy.addons import core, disable_h2c, next_layer, proxyserver, tlsconfig, upstream_auth
+from mitmproxy import certs, exceptions, master, options
+from mitmproxy.addons import core, next_layer, proxyserver, tlsconfig, upstream_auth
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode, UpstreamMode
 
 from proxy_addon import __version__, logs
 from proxy_addon.access import PasswordFile
-from proxy_addon.addon import Paceproxy
+from proxy_addon.addon import Paceproxy, os_error_text
 from proxy_addon.clock import SystemClock
 from proxy_addon.collector import Collector
+from proxy_addon.setting_places import Address
+from proxy_addon.setting_sources import flag
 from proxy_addon.settings import SettingError, Settings
 
 logger = logging.getLogger(__name__)
 
 CA_NAME = "mitmproxy-ca-cert.pem"
 """What mitmproxy calls the certificate of its authority, in the confdir."""
+_OWN_SETTINGS = {
+    "confdir": "confdir",
+    "listen_host": "listen",
+    "listen_port": "listen",
+    "http2": "http2",
+    "ssl_insecure": "ssl_insecure",
+    "ssl_verify_upstream_trusted_ca": "upstream_ca",
+}
+"""Options of mitmproxy that are not for `--set`, by the setting that is checked and announced in their place."""
 
 
 def serve(settings: Settings) -> int:
@@ -42,20 +54,23 @@ def serve(settings: Settings) -> int:
 
 async def _serve(settings: Settings, undo: ExitStack) -> int:
     confdir = _prepare_confdir(settings)
+    _check_authority(confdir)
     proxy = master.Master(options.Options())
     addon = Paceproxy(settings)
     listeners = proxyserver.Proxyserver()
-    proxy.addons.add(core.Core(), listeners, next_layer.NextLayer(), tlsconfig.TlsConfig(), disable_h2c.DisableH2C())
+    proxy.addons.add(core.Core(), listeners, next_layer.NextLayer(), tlsconfig.TlsConfig())
     if settings.htpasswd is not None:
         proxy.addons.add(PasswordFile(settings.htpasswd))
-    proxy.addons.add(upstream_auth.UpstreamAuth(), addon)
+    if settings.upstream is not None or settings.reverse is not None:
+        proxy.addons.add(upstream_auth.UpstreamAuth())
+    proxy.addons.add(addon)
     try:
         _set_options(proxy.options, settings, confdir, undo)
         await addon.start()
         await _listen(listeners, settings)
-        addresses = listeners.listen_addrs()
-        _announce(addresses[0], addon.admin_address, confdir)
+        # First: who reads that it listens may send a signal at once.
         _Signals(proxy, listeners, addon, settings.drain).install()
+        _announce(listeners.listen_addrs(), addon.admin_address, confdir)
         collector = Collector(SystemClock(), held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
         collecting = asyncio.get_running_loop().create_task(collector.run())
         await proxy.run()
@@ -82,6 +97,24 @@ def _prepare_confdir(settings: Settings) -> Path:
     return confdir
 
 
+def _check_authority(confdir: Path) -> None:
+    """Refuse a CA that mitmproxy could not use: it logs that, and goes on without one."""
+    if not (confdir / "mitmproxy-ca.pem").exists():
+        return
+    try:
+        certs.CertStore.from_store(confdir, "mitmproxy", key_size=2048)
+    except TypeError:
+        # The key is encrypted, and is opened by `--set cert_passphrase=…`.
+        return
+    except (OSError, ValueError, IndexError) as error:
+        raise SettingError(
+            "confdir",
+            "holds a certificate authority that cannot be used",
+            value=str(confdir),
+            remedy="correct or remove its mitmproxy-ca.pem; without one a new authority is made",
+        ) from error
+
+
 def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo: ExitStack) -> None:
     """What the settings mean to mitmproxy; then what the user sets by `--set`."""
     listen = settings.listen_address
@@ -105,6 +138,9 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
     opts.update(**values)
     for item in settings.set:
         name = item.partition("=")[0]
+        if name in _OWN_SETTINGS:
+            remedy = f"use {flag(_OWN_SETTINGS[name])}"
+            raise SettingError("set", "names an option that a setting stands for", value=item, remedy=remedy)
         if name not in opts:
             close = get_close_matches(name, opts.keys(), n=1)
             remedy = f"did you mean {close[0]}?" if close else "see `mitmdump --options` for those of its core"
@@ -116,6 +152,24 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
             raise SettingError(
                 "set", f"gives {name} a value that mitmproxy refuses", value=item, remedy="correct it"
             ) from error
+    _check_modes(opts, settings)
+
+
+def _check_modes(opts: options.Options, settings: Settings) -> None:
+    """Refuse what `--set mode=…` must not do: section 14 holds whatever the mode, and two have settings of their own."""
+    for spec in opts.mode:
+        mode = ProxyMode.parse(spec)
+        if isinstance(mode, UpstreamMode | ReverseMode) and not (settings.upstream or settings.reverse):
+            raise SettingError(
+                "set", f"gives mode a value that is a setting, {mode.type_name}", remedy=f"use --{mode.type_name}"
+            )
+        address = Address(mode.listen_host(opts.listen_host), mode.listen_port(opts.listen_port) or 0)
+        if not address.is_loopback and not settings.htpasswd and not settings.allow:
+            raise SettingError(
+                "set",
+                f"gives mode a value that opens the proxy to everybody, on {address}",
+                remedy="add --htpasswd FILE or --allow 10.0.0.0/8, or listen on a loopback address",
+            )
 
 
 @contextmanager
@@ -131,8 +185,11 @@ def _bundle(path: str) -> Iterator[str]:
 async def _listen(listeners: proxyserver.Proxyserver, settings: Settings) -> None:
     # It logs a failure in words of its own, over several lines.
     with _silent("mitmproxy.addons.proxyserver", "mitmproxy.proxy.mode_servers"):
-        if await listeners.setup_servers():
-            return
+        listening = await listeners.setup_servers()
+    if listening:
+        if not listeners.listen_addrs():
+            raise SettingError("set", "leaves the proxy without a listener", remedy="leave out server=false")
+        return
     errors = [server.last_exception for server in listeners.servers if server.last_exception]
     raise SettingError(
         "listen",
@@ -143,11 +200,10 @@ async def _listen(listeners: proxyserver.Proxyserver, settings: Settings) -> Non
 
 
 def _reason(error: BaseException | None) -> str:
-    if isinstance(error, OSError):
-        # mitmproxy raises it anew with a text of its own.
-        error = error.__cause__ if isinstance(error.__cause__, OSError) else error
-        return str(error.strerror or error)
-    return str(error)
+    # mitmproxy and asyncio raise it anew, with texts of their own.
+    while isinstance(error, OSError) and isinstance(error.__cause__, OSError):
+        error = error.__cause__
+    return os_error_text(error) if isinstance(error, OSError) else str(error)
 
 
 @contextmanager
@@ -163,9 +219,10 @@ def _silent(*names: str) -> Iterator[None]:
             one.disabled = False
 
 
-def _announce(address: tuple[str, int], admin: tuple[str, int] | None, confdir: Path) -> None:
+def _announce(addresses: Sequence[tuple[str, int]], admin: tuple[str, int] | None, confdir: Path) -> None:
     """What a user needs to know, and the two lines to export."""
-    url, ca = _url(address), confdir / CA_NAME
+    # Every client knows IPv4.
+    url, ca = _url(min(addresses, key=lambda address: ":" in address[0])), confdir / CA_NAME
     click.echo(f"paceproxy {__version__}: proxy listening at {url}")
     if admin is not None:
         click.echo(f"admin listening at {_url(admin)} (/metrics, /healthz, /readyz)")
@@ -208,11 +265,13 @@ class _Signals:
 
     async def _drain(self) -> None:
         logger.info("Draining: requests in hand have %g s.", self._drain_s)
-        await self._listeners.servers.update([])
         try:
-            async with asyncio.timeout(self._drain_s):
-                await self._addon.drain()
-        except TimeoutError:
-            logger.warning("Some requests are not done after %g s, and are cut off.", self._drain_s)
-        await self._addon.hang_up()
-        self._proxy.shutdown()
+            await self._listeners.servers.update([])
+            try:
+                async with asyncio.timeout(self._drain_s):
+                    await self._addon.drain()
+            except TimeoutError:
+                logger.warning("Some requests are not done after %g s, and are cut off.", self._drain_s)
+            await self._addon.hang_up()
+        finally:
+            self._proxy.shutdown()
