@@ -6,7 +6,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row)
     stall, retry, Retry-After, window          retry.py (what a reply means, what a request asks for)
     line, waiter                               line.py
-    claim, late attempt, batches               dispatch.py (the task of a host), rows.py (the race), store/ (the contract)
+    claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
     what an outcome sets off                   outcomes.py
     a request's life                           engine.py, seen from HTTP: pacing.py
     attempt, hold, connection, time-out        stream.py, layer.py (the paced layer; its parts: border, draining,
