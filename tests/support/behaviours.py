@@ -121,9 +121,7 @@ class Drip:
     reads_body: ClassVar[bool] = True
 
     async def act(self, visit: Visit) -> None:
-        framing = (
-            ("Transfer-Encoding", "chunked") if self.length is None else ("Content-Length", str(self.length))
-        )
+        framing = ("Transfer-Encoding", "chunked") if self.length is None else ("Content-Length", str(self.length))
         await visit.send(response_head(self.status, [*self.fields, framing]))
         for piece in self.pieces:
             await asyncio.sleep(self.pause_s)

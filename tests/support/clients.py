@@ -47,9 +47,7 @@ class CurlResult:
     error: str
 
 
-def curl(
-    proxy_url: str, url: str, *arguments: str, ca: Path | None = None, timeout: float = _TIMEOUT_S
-) -> CurlResult:
+def curl(proxy_url: str, url: str, *arguments: str, ca: Path | None = None, timeout: float = _TIMEOUT_S) -> CurlResult:
     """Run curl once, without retries of its own. `ca`: the PEM file it trusts for HTTPS."""
     with tempfile.NamedTemporaryFile(prefix="curl-head-") as head_file:
         done = subprocess.run(
