@@ -109,6 +109,12 @@ class Paceproxy:
         self.engine.drain(0.9 * self._settings.drain)
         await self.pacer.drained()
 
+    async def cut_off(self) -> None:
+        """The drain is over: whoever has no head yet is answered now, with a 503."""
+        self.pacer.cut_off()
+        for handler in list(ctx.master.addons.get("proxyserver").connections.values()):
+            await handler.hurry()
+
     async def hang_up(self) -> None:
         """End the connections of all clients, idle ones too."""
         connections = ctx.master.addons.get("proxyserver").connections
@@ -124,6 +130,7 @@ class Paceproxy:
     async def stop(self) -> None:
         """Let go of everything. Harmless when it was not started."""
         self._not_ready = "stopping"
+        self._undo.close()
         await self._admin.stop()
         await self.engine.stop()
 
@@ -170,7 +177,7 @@ class Paceproxy:
 
     async def done(self) -> None:
         self._undo.close()
-        if self._given is None and self._starting is not None:
+        if self._starting is not None:
             await asyncio.wait((self._starting,))
             await self.stop()
 

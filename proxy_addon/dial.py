@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 LAST_WORDS_S = 60.0
 """How long a client that is being closed has for taking what was written to it."""
 
+HURRIES = 8
+"""How often `hurry` looks: a layer may set one timer after the other, but not for ever."""
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends RST."""
 
@@ -51,6 +54,8 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         self._hooks: dict[commands.StartHook, asyncio.Task[None]] = {}
         """Begun by `run_hook`, and not done."""
         self._at_end: list[Callable[[], None]] = []
+        self._in_body: list[Callable[[], bool]] = []
+        self._timers: set[commands.RequestWakeup] = set()
         self._gone = False
 
     # What the paced layer asks.
@@ -135,11 +140,24 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
             self.timeout_watchdog.register_activity()
             self.timeout_watchdog.can_timeout.set()
 
+    async def hurry(self) -> None:
+        """Let the time be over that the layers wait for, now; also that which they then begin to wait for."""
+        for _ in range(HURRIES):
+            for timer in list(self._timers):
+                self._timers.discard(timer)
+                await self.server_event(events.Wakeup(timer))
+
     def hang_up(self) -> None:
-        """End the client's connection, and with it those to origins."""
+        """End the client's connection, and with it those to origins. A response in its body is cut off visibly."""
+        if any(in_body() for in_body in self._in_body):
+            self.reset_client()
         io = self.transports.get(self.client)
         if io is not None and io.handler is not None:
             io.handler.cancel("shutting down")
+
+    def ask_whether_in_body(self, question: Callable[[], bool]) -> None:
+        """`question` says whether a response to the client is in its body."""
+        self._in_body.append(question)
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call this once the client and all its connections are gone."""
@@ -157,6 +175,7 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
                 callback()
             self._gone = True
             self._at_end.clear()
+            self._in_body.clear()
             self.timeout_watchdog.callback = _nothing
             take_apart(self.layer)
 
@@ -166,6 +185,13 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         except asyncio.CancelledError as error:
             # Stock keeps it in a variable of the very frame that its traceback refers to.
             raise error.with_traceback(None) from None
+
+    async def wakeup(self, request: commands.RequestWakeup) -> None:
+        self._timers.add(request)
+        try:
+            await super().wakeup(request)
+        finally:
+            self._timers.discard(request)
 
     async def server_event(self, event: events.Event) -> None:
         if not self._gone:  # A hook that was waited for may come back late.

@@ -145,6 +145,11 @@ class Engine:
             return Deliver()
         return self._outcomes.settle(self._hosts[request.host], request, request.grant, reply)
 
+    def withdraw(self, request: Request, error: ErrorName) -> None:
+        """Its attempt is given up by us, at no host's charge; it is answered with this error of ours."""
+        self.fail(request, error)
+        self._let_loose(request)
+
     def first_byte(self, request: Request) -> None:
         """The answer begins to flow to the client."""
         request.first_byte_at = self._clock.now()

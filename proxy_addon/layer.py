@@ -56,6 +56,7 @@ class PacedHttpLayer(HttpLayer):
         self._dropped: list[Border] = []
         """They have ended while the event of this moment is handled."""
         handler.at_end(self._client_is_gone)
+        handler.ask_whether_in_body(self._is_in_body)
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
         try:
@@ -255,6 +256,9 @@ class PacedHttpLayer(HttpLayer):
                 stream.close()
                 self.streams.pop(stream.stream_id, None)
                 yield commands.CloseConnection(self.context.client)
+
+    def _is_in_body(self) -> bool:
+        return any(stream.released and stream.phase is Phase.ANSWERING for stream in self._distinct_streams())
 
     def _client_is_gone(self) -> None:
         """Everything should have ended by itself. What has not, ends here."""

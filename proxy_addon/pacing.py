@@ -23,6 +23,7 @@ OURS = "Pace-Window"
 
 _SWITCHING_PROTOCOLS = 101
 _PROXY_AUTHENTICATION_REQUIRED = 407
+_OUT_OF_TIME = frozenset({ErrorName.HTTP_RESPONSE_TIMEOUT, ErrorName.CONNECTION_TIMEOUT, ErrorName.DNS_TIMEOUT})
 
 _VIA_MEMBER = re.compile(r"[^\s,]+\s+([^\s,(]+)")
 """`[protocol/]version received-by`, RFC 9110 §7.6.3."""
@@ -44,6 +45,7 @@ class Pacer:
         self._leads_to_proxy = settings.upstream is not None or settings.reverse is not None
         self._open = 0
         self._drained: asyncio.Event | None = None
+        self._cut_off = False
 
     async def drained(self) -> None:
         """Wait until no exchange is open; from now on clients are told to close their connections."""
@@ -51,6 +53,10 @@ class Pacer:
         if self._open == 0:
             self._drained.set()
         await self._drained.wait()
+
+    def cut_off(self) -> None:
+        """From now on an attempt that runs out of time does so because we shut down."""
+        self._cut_off = True
 
     def accept(self, exchange: Exchange) -> None:
         request = exchange.flow.request
@@ -103,10 +109,15 @@ class Pacer:
         self._engine.sending(self._ticket(exchange))
 
     def overdue(self, exchange: Exchange) -> None:
-        self._engine.overdue(self._ticket(exchange))
+        if not self._cut_off:
+            self._engine.overdue(self._ticket(exchange))
 
     def replied(self, exchange: Exchange, reply: Reply) -> None:
         ticket = self._ticket(exchange)
+        if self._cut_off and reply.error in _OUT_OF_TIME:
+            self._engine.withdraw(ticket, ErrorName.PROXY_INTERNAL_RESPONSE)
+            exchange.verdict = self._respond(exchange, self._shutting_down(ticket, self._settings.ladder[1]))
+            return
         if reply.status == _PROXY_AUTHENTICATION_REQUIRED and self._settings.upstream is not None:
             # No origin says this. Passed on, it would ask the client for a password that we do not want.
             details = "the parent proxy does not accept our credentials"
@@ -176,13 +187,23 @@ class Pacer:
         if last is not None:
             return self._error(ticket, last, retry_after_s=refusal.retry_after_s)
         if refusal.reason is Refused.DRAINING:
-            error, details = ErrorName.PROXY_INTERNAL_RESPONSE, "the proxy is shutting down"
-        elif refusal.reason is Refused.CANNOT_COME_IN_TIME:
+            return self._shutting_down(ticket, refusal.retry_after_s)
+        if refusal.reason is Refused.CANNOT_COME_IN_TIME:
             error, details = ErrorName.DESTINATION_UNAVAILABLE, "blocked or paused for longer than the window"
         else:
             error, details = ErrorName.DESTINATION_UNAVAILABLE, "no slot came before the window closed"
         return answers.error_response(
             error, _course(ticket), now=now, details=details, retry_after_s=refusal.retry_after_s, status=503
+        )
+
+    def _shutting_down(self, ticket: Request, retry_after_s: float) -> http.Response:
+        return answers.error_response(
+            ErrorName.PROXY_INTERNAL_RESPONSE,
+            _course(ticket),
+            now=self.clock.now(),
+            details="the proxy is shutting down",
+            retry_after_s=retry_after_s,
+            status=503,
         )
 
     def _error(self, ticket: Request, reply: Reply, *, retry_after_s: float | None = None) -> http.Response:

@@ -156,7 +156,7 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
 
 
 def _check_modes(opts: options.Options, settings: Settings) -> None:
-    """Refuse what `--set mode=…` must not do: section 14 holds whatever the mode, and two have settings of their own."""
+    """Refuse what `--set mode=…` must not do: be an open proxy (section 14), or what a setting is there for."""
     for spec in opts.mode:
         mode = ProxyMode.parse(spec)
         if isinstance(mode, UpstreamMode | ReverseMode) and not (settings.upstream or settings.reverse):
@@ -261,17 +261,20 @@ class _Signals:
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         else:
-            self._proxy.shutdown()
+            self._draining.cancel()
 
     async def _drain(self) -> None:
         logger.info("Draining: requests in hand have %g s.", self._drain_s)
         try:
-            await self._listeners.servers.update([])
             try:
+                await self._listeners.servers.update([])
                 async with asyncio.timeout(self._drain_s):
                     await self._addon.drain()
             except TimeoutError:
                 logger.warning("Some requests are not done after %g s, and are cut off.", self._drain_s)
-            await self._addon.hang_up()
+                await self._addon.cut_off()
+            finally:
+                # Also at the second signal, which ends the wait above; a third would end this one.
+                await self._addon.hang_up()
         finally:
             self._proxy.shutdown()
