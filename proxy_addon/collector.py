@@ -15,9 +15,13 @@ LOOK_S = 5.0
 """How often to look whether it is time."""
 CHEAP_BELOW = 200
 """With fewer requests held a full collection takes some 10 ms."""
+QUIET_BELOW = 50
+"""With fewer requests ended since the last look, a pause is hardly noticed."""
 DUE_AFTER = 2_000
 """Ended requests after which it is due. Most are freed at once; what is left of each is a few kilobytes."""
-OVERDUE_AFTER = 100_000
+OVERQUIET_BELOW = 50
+"""With fewer requests ended since the last look, a pause is hardly noticed."""
+DUE_AFTER = 100_000
 """Ended requests after which it comes at any price: some hundred megabytes may have been left behind."""
 
 _YOUNG = (1_000, 5)
@@ -34,6 +38,8 @@ class Collector:
         self._held = held
         self._ended = ended
         self._ended_before = 0
+        self._ended_at_last_look = 0
+        self._most_held = 0
 
     async def run(self) -> None:
         """Until cancelled; then everything is as it was before."""
@@ -50,10 +56,17 @@ class Collector:
             gc.unfreeze()
 
     def look(self) -> bool:
-        """Collect if it is time. True if it was."""
-        ended = self._ended() - self._ended_before
-        if ended < DUE_AFTER or (self._held() >= CHEAP_BELOW and ended < OVERDUE_AFTER):
+        """Collect if it is time. True if it was.
+
+        Where many were held since the last time, what they left is many objects, and time only once nobody is served.
+        """
+        held, ended = self._held(), self._ended()
+        lately, self._ended_at_last_look = ended - self._ended_at_last_look, ended
+        self._most_held = max(self._most_held, held)
+        due = ended - self._ended_before
+        cheap = self._most_held < CHEAP_BELOW or (held < CHEAP_BELOW and lately < QUIET_BELOW)
+        if due < DUE_AFTER or (not cheap and due < OVERDUE_AFTER):
             return False
-        self._ended_before += ended
+        self._ended_before, self._most_held = ended, held
         gc.collect()
         return True

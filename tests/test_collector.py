@@ -70,14 +70,30 @@ def test_the_requests_of_before_do_not_count_again() -> None:
     assert looks == [True, False, True, False, False, True]
 
 
-def test_what_was_put_off_comes_as_soon_as_it_is_cheap() -> None:
+def test_what_was_put_off_comes_as_soon_as_nobody_is_served() -> None:
     proxy = Proxy()
     collector = proxy.collector()
     proxy.held, proxy.ended = 5_000, 50_000
     assert not collector.look()
-    proxy.held = 10
+    # They have all been let go, but many of them since the last look.
+    proxy.held, proxy.ended = 0, 55_000
+    assert not collector.look()
+    proxy.ended = 55_049
     assert collector.look()
     assert not collector.look()
+
+
+def test_afterwards_a_busy_proxy_need_not_be_quiet_again() -> None:
+    proxy = Proxy()
+    collector = proxy.collector()
+    proxy.held, proxy.ended = 5_000, 100_000
+    assert collector.look()
+    proxy.held, proxy.ended = 0, 102_000
+    assert not collector.look()
+    proxy.ended = 102_010
+    assert collector.look()
+    proxy.ended = 104_010
+    assert collector.look()
 
 
 def test_it_looks_every_five_seconds_and_leaves_everything_as_it_was() -> None:
