@@ -19,9 +19,7 @@ QUIET_BELOW = 50
 """With fewer requests ended since the last look, a pause is hardly noticed."""
 DUE_AFTER = 2_000
 """Ended requests after which it is due. Most are freed at once; what is left of each is a few kilobytes."""
-OVERQUIET_BELOW = 50
-"""With fewer requests ended since the last look, a pause is hardly noticed."""
-DUE_AFTER = 100_000
+OVERDUE_AFTER = 100_000
 """Ended requests after which it comes at any price: some hundred megabytes may have been left behind."""
 
 _YOUNG = (1_000, 5)
