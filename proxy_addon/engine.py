@@ -150,6 +150,10 @@ class Engine:
         self.fail(request, error)
         self._let_loose(request)
 
+    def is_paced(self, request: Request) -> bool:
+        """Whether its host has a row."""
+        return self._rows.get(request.host) is not None
+
     def first_byte(self, request: Request) -> None:
         """The answer begins to flow to the client."""
         request.first_byte_at = self._clock.now()

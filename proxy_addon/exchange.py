@@ -11,6 +11,7 @@ The order of calls for one request:
     ( grant | hook pace_hold )          -> answer: Send, or Respond
     sending                             the first byte of the attempt is about to be handed to the socket
     overdue?                            `overdue_after_s` has passed and there is no head
+    hold_s                              a response's head is there: how long to hold its body back
     replied                             -> verdict: Release, Again (back to grant/hold), or Respond
     first_byte, cut?                    the answer begins to flow to the client; it broke off on the way
     left?                               the client has gone; at any moment, at most once
@@ -75,7 +76,7 @@ class Exchange:
     """Why the client is gone, once it is."""
     response: http.Response | None = None
     """The response whose head the attempt brought back, while `replied` is asked about it. The addon may add fields.
-    Its body is not there yet."""
+    Its body is not in it yet."""
 
     answer: Send | Respond | None = None
     """To `grant` and the hook. The layer empties it before each question."""
@@ -95,6 +96,8 @@ class Pacing(Protocol):
     clock: Clock
     keep_reply_bytes: int
     """Of a discarded response's body, how much the layer keeps in `Exchange.discarded_body`."""
+    hold_body_bytes: int
+    """Of a response's body, how much may be held back before it is released; 0: none."""
     idle_reuse_s: float
     """A request that is not idempotent never goes over a connection that was idle for longer than this."""
 
@@ -108,6 +111,9 @@ class Pacing(Protocol):
     def sending(self, exchange: Exchange) -> None: ...
 
     def overdue(self, exchange: Exchange) -> None: ...
+
+    def hold_s(self, exchange: Exchange, reply: Reply) -> float:
+        """For how many seconds, at most, the body of this response is held back before `replied` is asked; 0: not."""
 
     def replied(self, exchange: Exchange, reply: Reply) -> None:
         """Set `verdict`."""

@@ -51,8 +51,8 @@ class PacedHttpLayer(HttpLayer):
         self._attempt_ids = itertools.count(_FIRST_ATTEMPT_ID)
         self._wakeups: dict[commands.Command, float] = {}
         """Timers on their way, and when they fire (monotonic seconds). One, or few: each is earlier than the last."""
-        self._wanted_at = math.inf
-        """The earliest moment a stream has asked for since the last timer was set."""
+        self._armed: set[Border] = set()
+        """Those that have set a deadline during the event of this moment."""
         self._dropped: list[Border] = []
         """They have ended while the event of this moment is handled."""
         handler.at_end(self._client_is_gone)
@@ -77,7 +77,7 @@ class PacedHttpLayer(HttpLayer):
         except Exception:
             logger.exception("A connection failed because of an error in Paceproxy.")
             yield from self._break_off()
-        if self._wanted_at < math.inf:
+        if self._armed:
             yield from self._set_timer()
         while self._dropped:
             self._dropped.pop().come_apart()
@@ -92,10 +92,12 @@ class PacedHttpLayer(HttpLayer):
     # Time.
 
     def arm(self, stream: Border, when: float) -> None:
-        self._wanted_at = min(self._wanted_at, when)
+        self._armed.add(stream)
 
     def _set_timer(self) -> CommandGenerator[None]:
-        wanted_at, self._wanted_at = self._wanted_at, math.inf
+        """One for the earliest deadline, if none fires before that. Most deadlines are gone again by now."""
+        wanted_at = min((s.deadline for s in self._armed if s.deadline is not None), default=math.inf)
+        self._armed.clear()
         if wanted_at < min(self._wakeups.values(), default=math.inf):
             timer = commands.RequestWakeup(max(0.0, wanted_at - self.pacing.clock.monotonic()))
             self._wakeups[timer] = wanted_at
@@ -108,7 +110,7 @@ class PacedHttpLayer(HttpLayer):
             if stream.deadline is None:
                 continue
             if stream.deadline > now:
-                self._wanted_at = min(self._wanted_at, stream.deadline)
+                self._armed.add(stream)
             elif stream.phase is Phase.CONNECTING:
                 stream.deadline = None
                 yield from self._dial_timed_out(stream)

@@ -35,6 +35,7 @@ class Pacer:
     def __init__(self, engine: Engine, settings: Settings, clock: Clock) -> None:
         self.clock = clock
         self.keep_reply_bytes = settings.keep_reply
+        self.hold_body_bytes = settings.hold_body
         self.idle_reuse_s = settings.idle_reuse
         self._engine = engine
         self._settings = settings
@@ -111,6 +112,18 @@ class Pacer:
     def overdue(self, exchange: Exchange) -> None:
         if not self._cut_off:
             self._engine.overdue(self._ticket(exchange))
+
+    def hold_s(self, exchange: Exchange, reply: Reply) -> float:
+        """Not for a stall, which is not released anyway, nor for what could not be retried or must not be late."""
+        ticket, response = self._ticket(exchange), exchange.response
+        verdict = retry.classify(reply, keyed=ticket.keyed, stalls=self._settings.stalls)
+        if verdict.outcome is not Outcome.SERVED or response is None:
+            return 0.0
+        if not retry.may_send_again(ticket.method, keyed=ticket.keyed, held=ticket.held, error=None):
+            return 0.0
+        if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
+            return 0.0
+        return self._settings.hold_time if self._engine.is_paced(ticket) else self._settings.hold_time_healthy
 
     def replied(self, exchange: Exchange, reply: Reply) -> None:
         ticket = self._ticket(exchange)

@@ -26,6 +26,8 @@ class Phase(Enum):
     CONNECTING = "connecting"
     WAITING = "waiting"
     """Sent, or being sent; no head yet."""
+    HOLDING = "holding"
+    """The head has come; the body is held back."""
     DRAINING = "draining"
     """The reply is discarded; its body is read to the end."""
     ANSWERING = "answering"

@@ -150,6 +150,12 @@ class Settings(BaseModel):
     """A request body up to this length is kept, to be sent again; a longer one is streamed and sent once."""
     keep_reply: Annotated[int, Group.REQUESTS, Size()] = 16384
     """How much is kept of the body of a reply that may yet be the last."""
+    hold_body: Annotated[int, Group.REQUESTS, Size()] = 262144
+    """How much of a response's body is held back, so that one that breaks off can be asked for again; 0: nothing."""
+    hold_time: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 2.0
+    """For how long, at most."""
+    hold_time_healthy: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 0.2
+    """The same where the host is not slow."""
     idle_reuse: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 1.0
     """A request that is not idempotent never uses a connection that was idle for longer."""
 

@@ -1,8 +1,9 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
-Built on `draining.py`, `answering.py` and `border.py`, which is mitmproxy's `HttpStream` made safe. Stock code still
-reads the request, fires the hooks and writes the response, so that other addons see one clean request and one
-response. Nothing is sent to an origin without a `Send` from the `Pacing`. When and why belongs to that, not here.
+Built on `holding.py`, `draining.py`, `answering.py` and `border.py`, which is mitmproxy's `HttpStream` made safe.
+Stock code still reads the request, fires the hooks and writes the response, so that other addons see one clean request
+and one response. Nothing is sent to an origin without a `Send` from the `Pacing`. When and why belongs to that, not
+here.
 """
 
 from typing import cast
@@ -19,12 +20,14 @@ from mitmproxy.proxy.layers.http._events import (
     RequestHeaders,
     RequestProtocolError,
     RequestTrailers,
+    ResponseEndOfMessage,
     ResponseHeaders,
     ResponseProtocolError,
 )
 
-from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S, Draining
+from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S
 from proxy_addon.exchange import Again, Release, Respond, Send
+from proxy_addon.holding import Holding
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
@@ -37,7 +40,7 @@ class NoAnswerError(Exception):
     """The pacing gave no answer, or one that makes no sense here."""
 
 
-class PacedHttpStream(Draining):
+class PacedHttpStream(Holding):
     """See the module's text. `phase` says where the request is."""
 
     _send: Send
@@ -90,7 +93,7 @@ class PacedHttpStream(Draining):
             if isinstance(found, Origin):
                 self._begin(found, answer)
                 return True
-            match self._judge(found):
+            match self.settle(found):
                 case Again() as again:
                     pass
                 case Respond(response):
@@ -199,22 +202,27 @@ class PacedHttpStream(Draining):
             yield from self.abort("invalid response")
             yield from self._failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
             return
-        # The place to hold a body back: between the head and the question what it means.
         self.known_exchange.response = response
         fields = tuple(
             (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
             for name, value in response.headers.fields
         )
-        verdict = self._judge(Reply(response.status_code, fields, reused=self._reused))
+        yield from self.hold_or_judge(event, Reply(response.status_code, fields, reused=self._reused))
+
+    def judge(self, head: ResponseHeaders, reply: Reply, held: list[events.Event]) -> CommandGenerator[None]:
+        verdict = self.settle(reply)
         if isinstance(verdict, Release):
             self.phase = Phase.ANSWERING
             self.released = True
-            response.stream = True
+            # A body that is there as a whole goes through stock's buffer, so that addons see it before the client.
+            head.response.stream = not (held and isinstance(held[-1], ResponseEndOfMessage))
             self.sleep()
-            yield from super().state_wait_for_response_headers(event)
-            return
-        limit_s = DRAIN_LIMIT_S if isinstance(verdict, Again) else DRAIN_BEFORE_ANSWER_S
-        self.discard(limit_s, lambda: self._go_on(verdict))
+            yield from super().state_wait_for_response_headers(head)
+        else:
+            limit_s = DRAIN_LIMIT_S if isinstance(verdict, Again) else DRAIN_BEFORE_ANSWER_S
+            self.discard(limit_s, lambda: self._go_on(verdict))
+        for event in held:
+            yield from self.server_state(event)
 
     def start_response_stream(self) -> CommandGenerator[None]:
         """As stock, without a line in the log for each response."""
@@ -230,7 +238,7 @@ class PacedHttpStream(Draining):
                 return f"invalid response: {error}"
         return ""
 
-    def _judge(self, reply: Reply) -> Release | Again | Respond:
+    def settle(self, reply: Reply) -> Release | Again | Respond:
         exchange = self.known_exchange
         exchange.verdict = None
         self.pacing.replied(exchange, reply)
@@ -246,7 +254,7 @@ class PacedHttpStream(Draining):
     def _failed(self, reply: Reply) -> CommandGenerator[None]:
         """The attempt is over without a response."""
         self.end_attempt()
-        yield from self._go_on(self._judge(reply))
+        yield from self._go_on(self.settle(reply))
 
     def _go_on(self, verdict: Release | Again | Respond) -> CommandGenerator[None]:
         if isinstance(verdict, Respond):
@@ -271,6 +279,10 @@ class PacedHttpStream(Draining):
         if isinstance(event, ResponseProtocolError) and self.client_state != self.state_errored:
             if self.phase is Phase.WAITING:
                 yield from self._failed(self._broken_off(event))
+                return
+            if self.phase is Phase.HOLDING:
+                self.known_exchange.response = None
+                yield from self._failed(Reply(error=ErrorName.HTTP_RESPONSE_INCOMPLETE, details=event.message))
                 return
             if self.phase is Phase.DRAINING:
                 yield from self.drained()

@@ -25,6 +25,9 @@ ZERO_ALLOWED = {
     "idle_reuse",
     "hold_request",
     "keep_reply",
+    "hold_body",
+    "hold_time",
+    "hold_time_healthy",
 }
 ABOVE_ZERO = {
     "attempt_timeout",
@@ -70,6 +73,9 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "page_fault_after_other": 6,
         "hold_request": 1024 * 1024,
         "keep_reply": 16 * 1024,
+        "hold_body": 256 * 1024,
+        "hold_time": 2.0,
+        "hold_time_healthy": 0.2,
         "idle_reuse": 1.0,
         "ladder": (0.0, 2.0, 5.0, 15.0, 30.0, 60.0),
         "stalls": frozenset(

@@ -58,6 +58,8 @@ class ScriptedPacing:
     response_timeout_s: float = 5.0
     overdue_after_s: float | None = None
     keep_reply_bytes: int = 16384
+    hold_body_bytes: int = 0
+    hold_time_s: float = 5.0
     idle_reuse_s: float = 1.0
     fresh: bool = False
     """What `Again` says."""
@@ -102,6 +104,10 @@ class ScriptedPacing:
 
     def overdue(self, exchange: Exchange) -> None:
         self._note("overdue", exchange)
+
+    def hold_s(self, exchange: Exchange, reply: Reply) -> float:
+        self._note("hold_s", exchange)
+        return 0.0 if self.stalls(reply) else self.hold_time_s
 
     def replied(self, exchange: Exchange, reply: Reply) -> None:
         self._note("replied", exchange, reply)
