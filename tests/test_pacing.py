@@ -215,6 +215,12 @@ def test_every_process_has_a_pseudonym_of_its_own() -> None:
     assert all(name.startswith("paceproxy-") for name in names)
 
 
+def test_a_pacer_is_not_ready_until_it_is_said_that_the_engine_runs() -> None:
+    clock = FakeClock()
+    settings = Settings(store="memory:")
+    assert not Pacer(Engine(settings, MemoryStore(), clock), settings, clock).ready
+
+
 @virtual(upstream=PARENT)
 async def test_our_own_request_that_comes_back_is_a_loop(proxy: Proxy) -> None:
     ours = proxy.pacer.pseudonym
@@ -314,6 +320,50 @@ async def test_until_the_engine_runs_every_request_is_held(proxy: Proxy) -> None
     client.granted()
 
 
+# --- how long a body is held back
+
+
+def hold_s(client: Client, status: int = 200, content_type: str = "text/html") -> float:
+    """What the layer is told when this head has come."""
+    client.exchange.response = http.Response.make(status, b"", {"Content-Type": content_type})
+    return client.proxy.pacer.hold_s(client.exchange, Reply(status=status))
+
+
+@virtual(hold_time=3.0, hold_time_healthy=0.25)
+async def test_a_page_is_held_back_longer_where_the_host_is_not_well(proxy: Proxy) -> None:
+    client = proxy.request()
+    client.granted()
+    assert hold_s(client) == 0.25
+    proxy.request().attempt(503)
+    await proxy.clock.settle()
+    assert hold_s(client) == 3.0
+
+
+@virtual()
+async def test_what_could_not_be_sent_again_is_not_held_back(proxy: Proxy) -> None:
+    for client in (proxy.request(method="POST"), proxy.request(held=False)):
+        client.granted()
+        assert hold_s(client) == 0.0
+    keyed = proxy.request(("Idempotency-Key", "1"), method="POST")
+    keyed.granted()
+    assert hold_s(keyed) == 0.2
+
+
+@virtual()
+async def test_a_stall_is_not_held_back(proxy: Proxy) -> None:
+    client = proxy.request()
+    client.granted()
+    assert [hold_s(client, status) for status in (503, 429, 404)] == [0.0, 0.0, 0.2]
+
+
+@virtual()
+async def test_an_event_stream_is_not_held_back(proxy: Proxy) -> None:
+    client = proxy.request()
+    client.granted()
+    types = ("text/event-stream", "Text/Event-Stream; charset=utf-8", "text/event")
+    assert [hold_s(client, content_type=one) for one in types] == [0.0, 0.0, 0.2]
+
+
 # --- from the reply to the client
 
 
@@ -335,6 +385,7 @@ async def test_a_page_that_took_retries_says_so_once(proxy: Proxy) -> None:
     client.close()
     [ended] = proxy.ended()
     assert (ended.outcome, ended.attempts, ended.waited_s, ended.rung) == (Outcome.SERVED, 2, 2.0, 1)
+    assert (ended.accepted_at, ended.sent_at) == (NOW, NOW + 2)
 
 
 @virtual()
@@ -643,6 +694,53 @@ async def test_while_draining_an_upgrade_is_still_one(proxy: Proxy) -> None:
     client.attempt(101, ("Connection", "Upgrade"), ("Upgrade", "websocket"))
     assert client.response.headers.get_all("Connection") == ["Upgrade"]
     drained.cancel()
+
+
+@virtual()
+async def test_whoever_has_no_head_at_the_end_of_the_drain_is_told_so_at_no_hosts_charge(proxy: Proxy) -> None:
+    errors = (ErrorName.HTTP_RESPONSE_TIMEOUT, ErrorName.CONNECTION_TIMEOUT, ErrorName.DNS_TIMEOUT)
+    clients = [proxy.request(version="HTTP/1.1") for _ in errors]
+    for client in clients:
+        client.granted()
+    drained = await draining(proxy)
+    proxy.pacer.cut_off()
+    for client, error in zip(clients, errors, strict=True):
+        verdict = client.reply(Reply(error=error))
+        assert isinstance(verdict, Respond)
+        assert verdict.response.status_code == 503
+        assert said(verdict.response) == {
+            "error": Token("proxy_internal_response"),
+            "details": "the proxy is shutting down",
+        }
+        assert verdict.response.headers["Retry-After"] == "2"
+        assert verdict.response.headers["Connection"] == "close"
+        client.close()
+    await drained
+    assert proxy.engine.snapshot().hosts == ()
+    assert {(e.outcome, e.error) for e in proxy.ended()} == {(Outcome.FAILURE, ErrorName.PROXY_INTERNAL_RESPONSE)}
+
+
+@virtual()
+async def test_what_comes_at_the_end_of_the_drain_is_still_given(proxy: Proxy) -> None:
+    page, error = proxy.request(), proxy.request()
+    page.granted()
+    error.granted()
+    proxy.pacer.cut_off()
+    assert page.reply(Reply(status=200)) == Release()
+    verdict = error.reply(Reply(error=ErrorName.CONNECTION_REFUSED))
+    assert isinstance(verdict, Respond)
+    assert said(verdict.response) == {"error": Token("connection_refused")}
+
+
+@virtual()
+async def test_at_the_end_of_the_drain_no_host_is_blamed_for_being_overdue(proxy: Proxy) -> None:
+    client = proxy.request(method="POST")
+    client.granted()
+    proxy.pacer.sending(client.exchange)
+    proxy.pacer.cut_off()
+    proxy.pacer.overdue(client.exchange)
+    await proxy.clock.settle()
+    assert proxy.rung() == 0
 
 
 @virtual()
