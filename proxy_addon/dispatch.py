@@ -115,12 +115,25 @@ class Dispatch:
         finally:
             host.writing = False
         row, old = written.row, before or ladder.HEALTHY
+        self._tell(host, old, row)
         if row is None:
             return
         if isinstance(change, ladder.Sent) and happened.grant is not None and row.next_slot_at != old.next_slot_at:
             happened.grant.wrote = row.next_slot_at
         if isinstance(change, ladder.Stalled) and row.paused_until > old.paused_until:
             self._paused(host, row, happened.request)
+
+    def _tell(self, host: Host, old: HostState, row: HostState | None) -> None:
+        """In the log: that a host has become slow, and that it is well again. The steps between are for debugging."""
+        rung = row.rung if row is not None else 0
+        if row is not None and old.rung == 0 < rung:
+            pace_s = ladder.pace_s(row, self._settings)
+            why = host.last_stall.error if host.last_stall else "as it was before"
+            logger.info("%s is slow (%s): one attempt in %g s, %d waiting.", host.name, why, pace_s, len(host.line))
+        elif rung == 0 < old.rung:
+            logger.info("%s is well again.", host.name)
+        elif row is not None and rung != old.rung:
+            logger.debug("%s: from rung %d to %d.", host.name, old.rung, rung)
 
     def _paused(self, host: Host, row: HostState, request: Request | None) -> None:
         if request is not None:

@@ -70,7 +70,7 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
         await _listen(listeners, settings)
         # First: who reads that it listens may send a signal at once.
         _Signals(proxy, listeners, addon, settings.drain).install()
-        _announce(listeners.listen_addrs(), addon.admin_address, confdir)
+        _announce(settings, listeners.listen_addrs(), addon.admin_address, confdir)
         collector = Collector(SystemClock(), held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
         collecting = asyncio.get_running_loop().create_task(collector.run())
         await proxy.run()
@@ -219,13 +219,23 @@ def _silent(*names: str) -> Iterator[None]:
             one.disabled = False
 
 
-def _announce(addresses: Sequence[tuple[str, int]], admin: tuple[str, int] | None, confdir: Path) -> None:
+def _announce(
+    settings: Settings, addresses: Sequence[tuple[str, int]], admin: tuple[str, int] | None, confdir: Path
+) -> None:
     """What a user needs to know, and the two lines to export."""
     # Every client knows IPv4.
-    url, ca = _url(min(addresses, key=lambda address: ":" in address[0])), confdir / CA_NAME
-    click.echo(f"paceproxy {__version__}: proxy listening at {url}")
+    address = min(addresses, key=lambda address: ":" in address[0])
+    url, ca = _url(address), confdir / CA_NAME
+    everywhere = ipaddress.ip_address(address[0].partition("%")[0]).is_unspecified
+    also = ", and at every other address of this machine" if everywhere else ""
+    click.echo(f"paceproxy {__version__}: proxy listening at {url}{also}")
     if admin is not None:
         click.echo(f"admin listening at {_url(admin)} (/metrics, /healthz, /readyz)")
+    if settings.reverse_url is not None:
+        click.echo(f"Ask {url} for what you asked {settings.reverse_url} for; it takes no proxy settings.")
+        return
+    if settings.htpasswd is not None:
+        url = url.replace("http://", "http://USER:PASSWORD@")
     click.echo(f"CA certificate: {ca}")
     click.echo("For a crawler in another shell:")
     click.echo(f"  export HTTP_PROXY={url} HTTPS_PROXY={url} http_proxy={url} https_proxy={url}")
