@@ -35,12 +35,15 @@ class ClientFilter:
         self._networks = tuple(networks)
 
     def client_connected(self, client: Client) -> None:
+        # First: mitmproxy lets a client pass whose hook has raised.
+        error, client.error = client.error, "not allowed"
         address = ipaddress.ip_address(client.peername[0].partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
             address = address.ipv4_mapped
-        if not any(address in network for network in self._networks):
+        if any(address in network for network in self._networks):
+            client.error = error
+        else:
             logger.warning("A client at %s was refused: it is in none of the networks of --allow.", address)
-            client.error = "not allowed"
 
 
 class PasswordFile(proxyauth.ProxyAuth):

@@ -315,3 +315,17 @@ def test_clients_from_elsewhere_are_turned_away(
     assert connect(address, *networks) == "not allowed"
     plain = address.removeprefix("::ffff:")
     assert caplog.messages == [f"A client at {plain} was refused: it is in none of the networks of --allow."]
+
+
+def test_a_client_whose_address_cannot_be_read_is_turned_away() -> None:
+    client = Client(peername=("nowhere", 50_000), sockname=("192.0.2.1", 8080), timestamp_start=0.0)
+    with pytest.raises(ValueError, match="nowhere"):
+        ClientFilter([ip_network("0.0.0.0/0")]).client_connected(client)
+    assert client.error == "not allowed"
+
+
+def test_a_client_that_somebody_else_has_turned_away_stays_so() -> None:
+    client = Client(peername=("127.0.0.1", 50_000), sockname=("127.0.0.1", 8080), timestamp_start=0.0)
+    client.error = "another addon's"
+    ClientFilter([ip_network("127.0.0.0/8")]).client_connected(client)
+    assert client.error == "another addon's"

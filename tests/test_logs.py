@@ -3,13 +3,18 @@
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy_addon.logs import CleanFormatter, clean, configure
+from tests.support.behaviours import respond
+from tests.support.clients import RawClient
 from tests.support.examples import FIXED
+from tests.support.origin import Origin
+from tests.support.proxy import Paceproxy
 
 
 @pytest.fixture
@@ -24,6 +29,12 @@ def configured() -> Iterator[None]:
     root.setLevel(level)
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
+
+
+@pytest.fixture(scope="module")
+def debugging(confdir: Path) -> Iterator[Paceproxy]:
+    with Paceproxy("--log-level", "debug", confdir=confdir) as running:
+        yield running
 
 
 def formatted(message: str, *args: object, error: BaseException | None = None) -> str:
@@ -122,6 +133,28 @@ def test_a_flood_of_what_may_be_credentials_is_read_once() -> None:
     # Without a bound this takes minutes: a guard against hanging, not a measurement.
     text = "http://a:b" * 20_000
     assert clean(text) == text
+
+
+@pytest.mark.parametrize(
+    "request_head",
+    [
+        "GET {url} HTTP/1.1\r\nHost: x\r\nProxy-Authorization Basic czNjcmV0\r\n\r\n",
+        "GET http://joe:czNjcmV0@127.0.0.1/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "CZNJ Authorization: Basic czNjcmV0\r\n\r\n",
+        "GET {url} HTTP/1.1\r\nHost: x\r\nCookie: a=czNjcmV0\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+        "GET {url} HTTP/1.1\r\nHost: x\r\nCookie: a=czNjcmV0\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_even_the_running_proxys_log_of_everything_holds_no_credentials(
+    debugging: Paceproxy, origin: Origin, request_head: str
+) -> None:
+    origin.script = {"/": respond(200, b"czNjcmV0", [("Set-Cookie", "a=czNjcmV0")])}
+    with RawClient(debugging.port) as client:
+        client.send(request_head.format(url=origin.url("/")).encode())
+        assert client.rest().startswith(b"HTTP/1.1 ")
+    debugging.assert_idle()
+    assert " DEBUG " in debugging.log
+    assert "czNjcmV0" not in debugging.log
 
 
 # --- one line for each event
