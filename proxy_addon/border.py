@@ -52,6 +52,10 @@ class Parent(Protocol):
     def find_origin(self, wanted: GetHttpConnection, *, method: str, fresh: bool) -> Origin | None:
         """An open connection that this request may use."""
 
+    def let_idle_go(self, address: tuple[str, int]) -> CommandGenerator[None]:
+        """Close the connections to there that nobody uses: a request is about to wait, and to a host that cannot keep
+        up each of them is a place in its pool. (One of HTTP/2 is shared with others, and stays.)"""
+
     def dropped(self, stream: "Border") -> None:
         """It has ended. Once nothing of it runs any more, it is to `come_apart`."""
 

@@ -170,6 +170,9 @@ class PacedConnectionHandler(mode_servers.ProxyConnectionHandler):
         try:
             await super().handle_client()
         finally:
+            if io is not None and io.handler is not None:
+                # Where all tasks are cancelled at once, the connection's own still looks for it in `transports`.
+                await asyncio.wait((io.handler,))
             self._let_go(self.client, io)
             for callback in self._at_end:
                 callback()

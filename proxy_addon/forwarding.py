@@ -3,9 +3,14 @@
 From values to values. Responses, and what the addon adds or takes away, do not belong here.
 """
 
+import re
+
 from mitmproxy import http
 
-_NEVER_FORWARDED = frozenset({b"keep-alive", b"te", b"proxy-connection", b"proxy-authenticate"})
+_NEVER_FORWARDED = frozenset({b"keep-alive", b"te"})
+"""And everything that begins with `Proxy-`."""
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What a field value must not have (RFC 9110 §5.5); a folded line is refused with it, as RFC 9112 §5.2 allows."""
 _CREDENTIALS = b"proxy-authorization"
 _CONNECTION_OPTIONS = frozenset({b"close", b"keep-alive"})
 
@@ -28,17 +33,23 @@ def without_hop_by_hop(request: http.Request, *, to_parent: bool) -> http.Reques
         elif key == b"upgrade":
             websocket = value.strip().lower() == b"websocket"
             affected = affected or not websocket
-        elif key in _NEVER_FORWARDED or (key == _CREDENTIALS and not to_parent):
+        elif key in _NEVER_FORWARDED or (key.startswith(b"proxy-") and not (key == _CREDENTIALS and to_parent)):
             affected = True
     if not affected and named <= _CONNECTION_OPTIONS:
         return request
-    dropped = (named | _NEVER_FORWARDED | {b"upgrade"}) - {b"transfer-encoding", b"content-length", b"host"}
-    if not to_parent:
-        dropped |= {_CREDENTIALS}
+    proxys = {name.lower() for name, _ in fields if name.lower().startswith(b"proxy-")}
+    dropped = (named | proxys | _NEVER_FORWARDED | {b"upgrade"}) - {b"transfer-encoding", b"content-length", b"host"}
+    if to_parent:
+        dropped -= {_CREDENTIALS}
     if websocket:
         dropped -= {b"upgrade"}
     kept_options = [option for option in named if option in _CONNECTION_OPTIONS or (option == b"upgrade" and websocket)]
     return with_fields(request, tuple(_forwarded(fields, dropped, kept_options)))
+
+
+def has_control_character(headers: http.Headers) -> bool:
+    """Whether a value holds what the next reader might take for the end of it, or of the line."""
+    return any(_CONTROL.search(value) for _, value in headers.fields)
 
 
 def _forwarded(

@@ -32,6 +32,7 @@ from mitmproxy.proxy.layers.http._http1 import (
     should_make_pipe,
 )
 
+from proxy_addon.forwarding import has_control_character
 from proxy_addon.http1 import PacedConnection, is_chunked
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
@@ -123,6 +124,10 @@ class PacedHttp1Server(PacedConnection, Http1Server):
             # Above all "PRI * HTTP/2.0": HTTP/2 without TLS, of which an HTTP/1 proxy can make nothing.
             self.request = None
             yield from self._refuse_head(505, "Speak HTTP/1.1 here. HTTP/2 needs TLS.")
+            return
+        if has_control_character(self.request.headers):
+            self.request = None
+            yield from self._refuse_head(400, "This request has a control character in a field.")
             return
         yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, size == 0))
         self.body_reader = make_body_reader(size)

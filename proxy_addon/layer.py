@@ -166,6 +166,15 @@ class PacedHttpLayer(HttpLayer):
         self.waiting_for_establishment[origin.server] = [event]
         yield from self.event_to_child(origin.top, events.Start())
 
+    def let_idle_go(self, address: tuple[str, int]) -> CommandGenerator[None]:
+        in_use = {
+            s.origin.server for s in self._distinct_streams() if s.attempt_id is not None and s.origin is not None
+        }
+        for server, origin in list(self.origins.items()):
+            idle = server not in self.waiting_for_establishment and server not in in_use
+            if idle and server.address == address and server.alpn != b"h2":
+                yield from self._forget(origin)
+
     def _clear_out(self, wanted: GetHttpConnection) -> CommandGenerator[None]:
         """Forget dead connections, and close those that this request would have used, had it been allowed to."""
         in_use = {stream.origin.server for stream in self._distinct_streams() if stream.origin is not None}

@@ -22,6 +22,7 @@ OURS = "Pace-Window"
 """A request field for us alone: it is not sent on."""
 
 _SWITCHING_PROTOCOLS = 101
+_REQUEST_TIMEOUT = 408
 _PROXY_AUTHENTICATION_REQUIRED = 407
 _OUT_OF_TIME = frozenset({ErrorName.HTTP_RESPONSE_TIMEOUT, ErrorName.CONNECTION_TIMEOUT, ErrorName.DNS_TIMEOUT})
 
@@ -36,6 +37,7 @@ class Pacer:
         self.clock = clock
         self.keep_reply_bytes = settings.keep_reply
         self.hold_body_bytes = settings.hold_body
+        self.body_timeout_s = settings.body_timeout
         self.idle_reuse_s = settings.idle_reuse
         self._engine = engine
         self._settings = settings
@@ -131,6 +133,11 @@ class Pacer:
             self._engine.withdraw(ticket, ErrorName.PROXY_INTERNAL_RESPONSE)
             exchange.verdict = self._respond(exchange, self._shutting_down(ticket, self._settings.ladder[1]))
             return
+        if reply.error is ErrorName.HTTP_REQUEST_ERROR:
+            self._engine.withdraw(ticket, reply.error)
+            exchange.verdict = Respond(self._error(ticket, reply, status=_REQUEST_TIMEOUT))
+            exchange.verdict.response.headers["Connection"] = "close"
+            return
         if reply.status == _PROXY_AUTHENTICATION_REQUIRED and self._settings.upstream is not None:
             # No origin says this. Passed on, it would ask the client for a password that we do not want.
             details = "the parent proxy does not accept our credentials"
@@ -219,7 +226,9 @@ class Pacer:
             status=503,
         )
 
-    def _error(self, ticket: Request, reply: Reply, *, retry_after_s: float | None = None) -> http.Response:
+    def _error(
+        self, ticket: Request, reply: Reply, *, retry_after_s: float | None = None, status: int | None = None
+    ) -> http.Response:
         assert reply.error is not None
         if retry_after_s is None and ticket.outcome is Outcome.STALL:
             retry_after_s = self._settings.ladder[-1]
@@ -229,6 +238,7 @@ class Pacer:
             now=self.clock.now(),
             details=reply.details,
             retry_after_s=retry_after_s,
+            status=status,
         )
 
 

@@ -156,6 +156,8 @@ class Settings(BaseModel):
     """For how long, at most."""
     hold_time_healthy: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 0.2
     """The same where the host is not slow."""
+    body_timeout: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 60.0
+    """How long an upload may make no progress; 0: as long as it likes."""
     idle_reuse: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 1.0
     """A request that is not idempotent never uses a connection that was idle for longer."""
 

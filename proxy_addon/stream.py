@@ -1,9 +1,9 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
-Built on `holding.py`, `draining.py`, `answering.py` and `border.py`, which is mitmproxy's `HttpStream` made safe.
-Stock code still reads the request, fires the hooks and writes the response, so that other addons see one clean request
-and one response. Nothing is sent to an origin without a `Send` from the `Pacing`. When and why belongs to that, not
-here.
+Built on `uploading.py`, `holding.py`, `draining.py`, `answering.py` and `border.py`, which is mitmproxy's `HttpStream`
+made safe. Stock code still reads the request, fires the hooks and writes the response, so that other addons see one
+clean request and one response. Nothing is sent to an origin without a `Send` from the `Pacing`. When and why belongs to
+that, not here.
 """
 
 from typing import cast
@@ -27,10 +27,11 @@ from mitmproxy.proxy.layers.http._events import (
 
 from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S
 from proxy_addon.exchange import Again, Release, Respond, Send
-from proxy_addon.holding import Holding
+from proxy_addon.forwarding import has_control_character
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
+from proxy_addon.uploading import Uploading
 
 FLUSH_LOOK_S = 0.25
 """How often to look whether the request has left our buffer, where it had not at once."""
@@ -40,7 +41,7 @@ class NoAnswerError(Exception):
     """The pacing gave no answer, or one that makes no sense here."""
 
 
-class PacedHttpStream(Holding):
+class PacedHttpStream(Uploading):
     """See the module's text. `phase` says where the request is."""
 
     _send: Send
@@ -66,6 +67,7 @@ class PacedHttpStream(Holding):
     def make_server_connection(self) -> CommandGenerator[bool]:
         """Stock calls this once the request is ready to be sent; True: go on and send it."""
         exchange = self.known_exchange
+        self.deadline = None
         exchange.held = self.client_state == self.state_done
         self.pacing.prepare(exchange)
         if exchange.held:
@@ -110,6 +112,7 @@ class PacedHttpStream(Holding):
         self.phase = Phase.HELD
         exchange.answer = None
         if not (at_once and self.pacing.grant(exchange)):
+            yield from self.parent.let_idle_go((self.flow.request.host, self.flow.request.port))
             yield PaceHoldHook(exchange)
             if (yield from self.check_killed(True)):
                 return None
@@ -141,7 +144,9 @@ class PacedHttpStream(Holding):
         self._reused = origin.requests > 0
         origin.requests += 1
         self.phase = Phase.WAITING
+        self._stuck_at = 0.0
         self.pacing.sending(self.known_exchange)
+        self.watch_upload()
 
     def _send_request(self) -> CommandGenerator[None]:
         """Once more, as stock sent it the first time."""
@@ -163,7 +168,7 @@ class PacedHttpStream(Holding):
     def _start_clock(self) -> None:
         """The response's time begins when the last byte of the request has left our buffer."""
         assert self.origin is not None
-        self._unflushed = self.handler.unsent_bytes(self.origin.dialled) > 0
+        self._unflushed = self.unsent_bytes() > 0
         if self._unflushed:
             self.arm(FLUSH_LOOK_S)
             return
@@ -173,8 +178,14 @@ class PacedHttpStream(Holding):
         self.arm_at(self._timeout_at if self._overdue_at is None else self._overdue_at)
 
     def _deadline_while_waiting(self) -> CommandGenerator[None]:
+        if self.is_uploading:
+            yield from self.upload_overdue()
+            return
         if self._unflushed:
-            self._start_clock()
+            if self.is_stuck():
+                yield from self.upload_stopped(by_origin=True)
+            else:
+                self._start_clock()
             return
         if self._overdue_at is not None:
             self._overdue_at = None
@@ -183,7 +194,7 @@ class PacedHttpStream(Holding):
             return
         yield from self.abort("no response in time")
         details = f"no response within {self._send.response_timeout_s:g} s"
-        yield from self._failed(Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT, details=details))
+        yield from self.failed(Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT, details=details))
 
     # The reply.
 
@@ -200,7 +211,7 @@ class PacedHttpStream(Holding):
         response = event.response
         if invalid := self._invalid(response):
             yield from self.abort("invalid response")
-            yield from self._failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
+            yield from self.failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
             return
         self.known_exchange.response = response
         fields = tuple(
@@ -236,6 +247,8 @@ class PacedHttpStream(Holding):
                 validate_headers(response)
             except ValueError as error:
                 return f"invalid response: {error}"
+        if has_control_character(response.headers):
+            return "invalid response: a control character in a field"
         return ""
 
     def settle(self, reply: Reply) -> Release | Again | Respond:
@@ -251,7 +264,7 @@ class PacedHttpStream(Holding):
                 return verdict
         raise NoAnswerError(f"{exchange.verdict} is no possible verdict on {reply}")
 
-    def _failed(self, reply: Reply) -> CommandGenerator[None]:
+    def failed(self, reply: Reply) -> CommandGenerator[None]:
         """The attempt is over without a response."""
         self.end_attempt()
         yield from self._go_on(self.settle(reply))
@@ -278,11 +291,11 @@ class PacedHttpStream(Holding):
             return
         if isinstance(event, ResponseProtocolError) and self.client_state != self.state_errored:
             if self.phase is Phase.WAITING:
-                yield from self._failed(self._broken_off(event))
+                yield from self.failed(self._broken_off(event))
                 return
             if self.phase is Phase.HOLDING:
                 self.known_exchange.response = None
-                yield from self._failed(Reply(error=ErrorName.HTTP_RESPONSE_INCOMPLETE, details=event.message))
+                yield from self.failed(Reply(error=ErrorName.HTTP_RESPONSE_INCOMPLETE, details=event.message))
                 return
             if self.phase is Phase.DRAINING:
                 yield from self.drained()

@@ -53,11 +53,11 @@ def test_a_fresh_attempt_gets_a_new_connection_and_the_old_one_is_closed(origin:
     assert [reply.reused for reply in rig.pacing.replies("/x")] == [True, False]
 
 
-def test_an_attempt_that_need_not_be_fresh_keeps_the_connection(origin: Origin, confdir: Path) -> None:
+def test_a_waiting_request_holds_no_connection(origin: Origin, confdir: Path) -> None:
     with Rig(ScriptedPacing(decide_reply=again_once(fresh=False)), confdir=confdir) as rig:
         curl(rig.url, origin.url("/x"))
-    assert [request.connection for request in origin.requests] == [1, 1]
-    assert [reply.reused for reply in rig.pacing.replies("/x")] == [False, True]
+    assert [request.connection for request in origin.requests] == [1, 2]
+    assert [reply.reused for reply in rig.pacing.replies("/x")] == [False, False]
 
 
 @pytest.mark.parametrize(("method", "connections"), [("POST", [1, 2, 2]), ("PATCH", [1, 2, 2]), ("PUT", [1, 1, 1])])

@@ -28,6 +28,7 @@ ZERO_ALLOWED = {
     "hold_body",
     "hold_time",
     "hold_time_healthy",
+    "body_timeout",
 }
 ABOVE_ZERO = {
     "attempt_timeout",
@@ -76,6 +77,7 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "hold_body": 256 * 1024,
         "hold_time": 2.0,
         "hold_time_healthy": 0.2,
+        "body_timeout": 60.0,
         "idle_reuse": 1.0,
         "ladder": (0.0, 2.0, 5.0, 15.0, 30.0, 60.0),
         "stalls": frozenset(

@@ -60,6 +60,7 @@ class ScriptedPacing:
     keep_reply_bytes: int = 16384
     hold_body_bytes: int = 0
     hold_time_s: float = 5.0
+    body_timeout_s: float = 0.0
     idle_reuse_s: float = 1.0
     fresh: bool = False
     """What `Again` says."""
