@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import os
 import re
 import signal
 import socket
@@ -47,7 +48,12 @@ class Mitmdump:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            self._arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self._arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},  # mitmdump does not flush what it says
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

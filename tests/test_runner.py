@@ -106,7 +106,7 @@ def test_what_it_prints_to_export_works(confdir: Path, secure_origin: Origin) ->
 )
 def test_an_address_that_cannot_be_dialled_is_printed_as_one_that_can(confdir: Path, listen: str, url: str) -> None:
     with Paceproxy("--listen", listen, "--allow", "127.0.0.0/8", "--admin", "off", confdir=confdir) as proxy:
-        assert f": proxy listening at {url}{proxy.port}\n" in proxy.log
+        assert f": proxy listening at {url}{proxy.port}, and at every other address of this machine\n" in proxy.log
         assert "admin" not in proxy.log
 
 
