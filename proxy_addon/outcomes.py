@@ -15,9 +15,6 @@ from proxy_addon.request import Decision, Deliver, Grant, Request, Retry
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
 
-COUNTED_PER_REQUEST = 3
-"""How many stalls of one request may count towards the pause: a single page does not pause a host."""
-
 
 class Outcomes:
     """Of all attempts in this process."""
@@ -124,7 +121,7 @@ class Outcomes:
         host.last_stall = LastStall(error, now)
         at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, reply.status)
         climbs = verdict.climbs and not at_fault
-        counts = climbs and request.counted < COUNTED_PER_REQUEST
+        counts = climbs and request.counted < self._settings.pause_per_request
         request.counted += counts
         request.stalls += 1
         if request.first_stall is None:

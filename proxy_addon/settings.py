@@ -179,6 +179,8 @@ class Settings(BaseModel):
 
     pause_after: Annotated[int, Group.PAUSE, Count(zero=True)] = 10
     """After so many stalls in a row a host is left alone for a while; 0: never."""
+    pause_per_request: Annotated[int, Group.PAUSE, Count()] = 3
+    """How many stalls of one request count towards that: a single page does not pause its host."""
     pause: Annotated[float, Group.PAUSE, Seconds()] = 120.0
     """How long it is left alone; twice as long each further time."""
     pause_max: Annotated[float, Group.PAUSE, Seconds()] = 900.0
