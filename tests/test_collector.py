@@ -141,3 +141,32 @@ def test_a_proxy_that_cannot_be_asked_does_not_leave_the_thresholds_changed() ->
     clock.run(scenario())
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_the_youngest_are_looked_at_while_requests_end_and_only_then() -> None:
+    clock, proxy = FakeClock(), Proxy()
+    seen: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(info["generation"])
+
+    async def scenario() -> None:
+        running = asyncio.ensure_future(proxy.collector(clock).run())
+        await clock.settle()
+        seen.clear()
+        await clock.advance(0.5)
+        assert seen == []
+        proxy.ended = 3
+        await clock.advance(0.5)
+        assert seen == [0]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    gc.disable()  # But for what is asked for.
+    gc.callbacks.append(note)
+    try:
+        clock.run(scenario())
+    finally:
+        gc.callbacks.remove(note)
+        gc.enable()
