@@ -1,4 +1,4 @@
-"""Who may use the proxy: by address (`allow`) and by user and password (`htpasswd`). Section 14.
+"""Who may use the proxy: by address (`allow`) and by user and password (`htpasswd`).
 
 Addons for the embedded runner; a user's own mitmproxy has `allow_hosts` and `proxyauth` for the same.
 """

@@ -199,7 +199,7 @@ class Paceproxy:
             flow.websocket.messages.clear()
 
     def _refuse(self, address: str, port: int) -> ErrorName | None:
-        """Why this address must not be dialled: None, or that it is one of our own listeners (section 8)."""
+        """Why this address must not be dialled: None, or that it is one of our own listeners."""
         proxyserver = ctx.master.addons.get("proxyserver")
         own = [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
         if self.admin_address is not None:

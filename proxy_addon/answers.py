@@ -1,4 +1,4 @@
-"""The responses that the proxy makes itself, and what it adds to those of the origin (section 8).
+"""The responses that the proxy makes itself, and what it adds to those of the origin.
 
 From values to `http.Response`: no I/O, no clock, no engine. An error of ours says in `Proxy-Status` (RFC 9209) what
 went wrong, in `Retry-After` when it is worth asking again, and in a short text what to do.

@@ -204,7 +204,7 @@ class Dispatch:
         return let_go > 0
 
     async def _close_window(self, host: Host, row: HostState | None, waiter: Waiter[Request], worth_s: float) -> None:
-        """The end of a window without an answer (section 6): a late attempt, or none."""
+        """The end of a window without an answer: a late attempt, or none."""
         request = waiter.item
         if request.window_s == 0 and host.line.in_line == 1 and not host.connecting and not waiter.resting:
             if row is None:

@@ -101,7 +101,7 @@ class Grants:
             request.answered.set_result(Refusal(reason, retry_after_s))
 
     def limits(self, request: Request) -> tuple[float, float | None]:
-        """How long the next attempt may wait for its head, and when its stall is recorded before that (section 4)."""
+        """How long the next attempt may wait for its head, and when its stall is recorded before that."""
         least_s = self._settings.attempt_timeout
         left_s = request.closes - self._clock.monotonic()
         if retry.may_send_again(request.method, keyed=request.keyed, held=request.held, error=None):

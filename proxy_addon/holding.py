@@ -1,4 +1,4 @@
-"""The body of a response that is held back for a moment, before any of it goes to the client (section 7).
+"""The body of a response that is held back for a moment, before any of it goes to the client.
 
 Most bodies are complete by then: such a response reaches other addons whole, and one that breaks off before it was
 released is a stall that can be retried. What a response means, and how long it may be held, is asked of the `Pacing`.

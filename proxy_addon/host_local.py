@@ -86,7 +86,7 @@ class Host:
             self.stalled_since.add(request.number)
 
     def page_at_fault(self, request: Request, status: int | None) -> bool:
-        """Whether there is evidence that `request` keeps failing though the host is well (section 4).
+        """Whether there is evidence that `request` keeps failing though the host is well.
 
         (a) an attempt sent after this request's first stall was served; or
         (b) for a status 500: the host has served, and since then at most three requests have stalled.

@@ -1,4 +1,4 @@
-"""Whether an address is one of our own listeners, so that a request to it would come back to us (section 8)."""
+"""Whether an address is one of our own listeners, so that a request to it would come back to us."""
 
 import ipaddress
 import socket

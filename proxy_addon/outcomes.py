@@ -135,7 +135,7 @@ class Outcomes:
     def _after_stall(
         self, host: Host, request: Request, grant: Grant, reply: Reply, error: ErrorName | None
     ) -> Decision:
-        """Whether a stalled request is sent again. It is not, and gets this reply, when (section 4):
+        """Whether a stalled request is sent again. It is not, and gets this reply, when:
 
         1. it may not be sent twice;
         2. it has had `max_attempts`;

@@ -47,7 +47,7 @@ _SERVED = Classified(Outcome.SERVED)
 
 
 def classify(reply: Reply, *, keyed: bool, stalls: frozenset[str]) -> Classified:
-    """The outcome of a reply: the table of section 1.
+    """The outcome of a reply.
 
     `keyed`: the request carries an `Idempotency-Key`. `stalls`: the setting of that name; a status taken out of it
     is served, anything else a failure.
@@ -77,7 +77,7 @@ def _classify_status(status: int, *, keyed: bool, stalls: frozenset[str]) -> Cla
 
 
 def may_send_again(method: str, *, keyed: bool, held: bool, error: ErrorName | None) -> bool:
-    """Whether a request that stalled may be sent a second time (section 4).
+    """Whether a request that stalled may be sent a second time.
 
     `held`: its whole body is in memory. `error`: why it stalled; None asks whether it may be whatever happens.
     """
@@ -138,7 +138,7 @@ def _http_date(value: str) -> float | None:
 
 
 def window_s(fields: Fields, *, settings: Settings) -> float:
-    """How long a request may keep trying, in seconds (section 6): never more than the setting `window`.
+    """How long a request may keep trying, in seconds: never more than the setting `window`.
 
     `Pace-Window: N` counts before `Prefer: wait=N` (RFC 7240 §4.3); an invalid one is ignored.
     """

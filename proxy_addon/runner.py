@@ -156,7 +156,7 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
 
 
 def _check_modes(opts: options.Options, settings: Settings) -> None:
-    """Refuse what `--set mode=…` must not do: be an open proxy (section 14), or what a setting is there for."""
+    """Refuse what `--set mode=…` must not do: be an open proxy, or what a setting is there for."""
     for spec in opts.mode:
         mode = ProxyMode.parse(spec)
         if isinstance(mode, UpstreamMode | ReverseMode) and not (settings.upstream or settings.reverse):

@@ -1,4 +1,4 @@
-"""An upload that makes no progress (section 1): whose fault it is, and that it ends.
+"""An upload that makes no progress: whose fault it is, and that it ends.
 
 Bytes that wait in our buffer are what the origin does not take; where there are none, it is the client that sends
 nothing. What becomes of the request is asked of the `Pacing`.
