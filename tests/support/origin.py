@@ -93,7 +93,9 @@ class Origin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop_listening()
-        asyncio.run_coroutine_threadsafe(self._end_connections(), self._loop).result(_STOP_TIMEOUT_S)
+        # More than once: a connection that was just being accepted is there a few turns of the loop later.
+        for _ in range(3):
+            asyncio.run_coroutine_threadsafe(self._end_connections(), self._loop).result(_STOP_TIMEOUT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_TIMEOUT_S)
         self._loop.close()
