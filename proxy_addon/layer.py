@@ -25,7 +25,7 @@ from proxy_addon.border import Border
 from proxy_addon.dial import PacedConnectionHandler
 from proxy_addon.exchange import Pacing
 from proxy_addon.http1_server import PacedHttp1Server
-from proxy_addon.model import ErrorName, Reply
+from proxy_addon.model import IDEMPOTENT_METHODS, ErrorName, Reply
 from proxy_addon.origins import Origin, make_origin, parent_failure
 from proxy_addon.phases import BreakOff, Deadline, PaceHoldHook, Phase
 from proxy_addon.stream import PacedHttpStream
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 _FIRST_ATTEMPT_ID = 1 << 40
 """Far from any id that a client's connection gives: those of HTTP/2 end at 2**31."""
-_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
 
 class PacedHttpLayer(HttpLayer):
@@ -140,7 +139,7 @@ class PacedHttpLayer(HttpLayer):
     def find_origin(self, wanted: GetHttpConnection, *, method: str, fresh: bool) -> Origin | None:
         """The newest open connection that fits: never used if `fresh`, used lately if the method asks for that."""
         idle_since = -math.inf
-        if method not in _IDEMPOTENT:
+        if method not in IDEMPOTENT_METHODS:
             idle_since = self.pacing.clock.monotonic() - self.pacing.idle_reuse_s
         for origin in reversed(self.origins.values()):
             if (

@@ -6,6 +6,9 @@ No I/O, no time, no mitmproxy. The words are those of the glossary in the README
 from dataclasses import dataclass
 from enum import StrEnum
 
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""RFC 9110 §9.2.2."""
+
 
 class Outcome(StrEnum):
     """A reply classified; for a request: its last one, or `unsent`."""

@@ -10,7 +10,16 @@ from proxy_addon import ladder, retry
 from proxy_addon.clock import Clock
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host
-from proxy_addon.model import AttemptEnded, ErrorName, Event, LastStall, Outcome, Reply, RetryAfterCapped
+from proxy_addon.model import (
+    IDEMPOTENT_METHODS,
+    AttemptEnded,
+    ErrorName,
+    Event,
+    LastStall,
+    Outcome,
+    Reply,
+    RetryAfterCapped,
+)
 from proxy_addon.request import Decision, Deliver, Grant, Request, Retry
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
@@ -185,5 +194,5 @@ def _to_be_redialled(request: Request, reply: Reply) -> bool:
         and not request.redialled
         and not request.overdue
         and request.held
-        and request.method.upper() in retry.IDEMPOTENT_METHODS
+        and request.method.upper() in IDEMPOTENT_METHODS
     )

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from proxy_addon.model import ErrorName, Outcome, Reply
+from proxy_addon.model import IDEMPOTENT_METHODS, ErrorName, Outcome, Reply
 from proxy_addon.settings import Settings
-
-IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""RFC 9110 §9.2.2."""
 
 _NOT_ABOUT_LOAD = frozenset({501, 505, 508, 511})
 """Not Implemented, Version Not Supported, Loop Detected, Network Authentication Required: they speak of the request."""
