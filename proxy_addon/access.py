@@ -18,6 +18,9 @@ from mitmproxy import http
 from mitmproxy.addons import proxyauth
 from mitmproxy.connection import Client
 
+from proxy_addon.answers import credentials_wanted
+from proxy_addon.clock import Clock
+
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 1024
@@ -52,8 +55,9 @@ class PasswordFile(proxyauth.ProxyAuth):
 
     name = "proxyauth"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Clock) -> None:
         super().__init__()
+        self._clock = clock
         self._htpasswd = proxyauth.Htpasswd(f"@{path}")
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="password")
         self._salt = secrets.token_bytes(16)
@@ -85,6 +89,13 @@ class PasswordFile(proxyauth.ProxyAuth):
                 await self._verify(f)
         finally:
             super().requestheaders(f)
+
+    def authenticate_http(self, f: http.HTTPFlow) -> bool:
+        valid = super().authenticate_http(f)
+        if not valid:
+            # In place of mitmproxy's own page.
+            f.response = credentials_wanted(is_proxy=proxyauth.is_http_proxy(f), now=self._clock.now())
+        return valid
 
     def verdict(self, username: str, password: str) -> bool:
         """What is known of these credentials; those never verified are refused."""

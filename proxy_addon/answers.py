@@ -85,6 +85,10 @@ class Course:
         return self.attempts <= 1 and round(self.waited_s, 3) <= 0
 
 
+UNTOUCHED = Course(attempts=0, waited_s=0.0, rung=0)
+"""Of a request that was answered on the spot."""
+
+
 def proxy_status(
     course: Course,
     *,
@@ -136,6 +140,19 @@ def error_response(
     if retry_after_s is not None:
         fields.append(("Retry-After", retry_after_text(retry_after_s)))
     return _made(status, f"paceproxy: {text}\n", fields, now=now)
+
+
+def credentials_wanted(*, is_proxy: bool, now: float) -> http.Response:
+    """Who asks must say who they are (RFC 7617): 407 at a proxy, 401 in front of an origin (`is_proxy` False)."""
+    status, field = (407, "Proxy-Authenticate") if is_proxy else (401, "WWW-Authenticate")
+    fields = [
+        (field, 'Basic realm="Paceproxy", charset="UTF-8"'),
+        ("Proxy-Status", proxy_status(UNTOUCHED, error=ErrorName.PROXY_INTERNAL_RESPONSE, details="no valid password")),
+    ]
+    where = "in the proxy's URL, as http://USER:PASSWORD@HOST:PORT" if is_proxy else "with the request"
+    return _made(
+        status, f"paceproxy: This proxy is only for users with a password. Give both {where}.\n", fields, now=now
+    )
 
 
 def kept_reply(reply: Reply, body: bytes, *, whole: bool, is_head: bool, course: Course, now: float) -> http.Response:

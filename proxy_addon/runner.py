@@ -56,11 +56,12 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
     confdir = _prepare_confdir(settings)
     _check_authority(confdir)
     proxy = master.Master(options.Options())
-    addon = Paceproxy(settings)
+    clock = SystemClock()
+    addon = Paceproxy(settings, clock)
     listeners = proxyserver.Proxyserver()
     proxy.addons.add(core.Core(), listeners, next_layer.NextLayer(), tlsconfig.TlsConfig())
     if settings.htpasswd is not None:
-        proxy.addons.add(PasswordFile(settings.htpasswd))
+        proxy.addons.add(PasswordFile(settings.htpasswd, clock))
     if settings.upstream is not None or settings.reverse is not None:
         proxy.addons.add(upstream_auth.UpstreamAuth())
     proxy.addons.add(addon)
@@ -71,7 +72,7 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
         # First: who reads that it listens may send a signal at once.
         _Signals(proxy, listeners, addon, settings.drain).install()
         _announce(settings, listeners.listen_addrs(), addon.admin_address, confdir)
-        collector = Collector(SystemClock(), held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
+        collector = Collector(clock, held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
         collecting = asyncio.get_running_loop().create_task(collector.run())
         await proxy.run()
         collecting.cancel()

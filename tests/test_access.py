@@ -21,6 +21,7 @@ from mitmproxy.utils import htpasswd as stock
 
 from proxy_addon import access
 from proxy_addon.access import ClientFilter, PasswordFile
+from tests.support.clock import FakeClock
 from tests.support.waiting import until
 
 JOE = "$2b$04$cyq6IeiSGF4m9vB2WruR7ultvf3SOmbQITnkUfooTTRslk2Fj0h8y"
@@ -58,7 +59,7 @@ def hashing(monkeypatch: pytest.MonkeyPatch) -> Hashing:
 def file(tmp_path: Path) -> Iterator[PasswordFile]:
     path = tmp_path / "htpasswd"
     path.write_text(f"joe:{JOE}\nbroken:$2b$04$no-hash-at-all\n")
-    made = PasswordFile(str(path))
+    made = PasswordFile(str(path), FakeClock(now=784_111_777.0))
     yield made
     made.done()
 
@@ -118,7 +119,7 @@ def test_everybody_else_is_asked_for_it(file: PasswordFile, field: str | None) -
     flow = request(field)
     assert ask(file, flow) == 407
     assert flow.response is not None
-    assert flow.response.headers["Proxy-Authenticate"] == 'Basic realm="mitmproxy"'
+    assert flow.response.headers["Proxy-Authenticate"] == 'Basic realm="Paceproxy", charset="UTF-8"'
 
 
 def test_a_password_that_bcrypt_cannot_take_is_refused_and_said_once(
@@ -147,7 +148,8 @@ def test_in_front_of_an_origin_it_is_the_origins_kind_of_credentials(file: Passw
     unknown = request(basic("joe", "wrong"), mode="reverse:http://shop.example")
     assert ask(file, unknown) == 401
     assert unknown.response is not None
-    assert unknown.response.headers["WWW-Authenticate"] == 'Basic realm="mitmproxy"'
+    assert unknown.response.headers["WWW-Authenticate"] == 'Basic realm="Paceproxy", charset="UTF-8"'
+    assert "Proxy-Authenticate" not in unknown.response.headers
 
 
 def test_a_tunnel_is_asked_once_for_all_its_requests(file: PasswordFile) -> None:

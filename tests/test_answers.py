@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy import http
 
-from proxy_addon.answers import Course, annotate, error_response, kept_reply, proxy_status
+from proxy_addon.answers import Course, annotate, credentials_wanted, error_response, kept_reply, proxy_status
 from proxy_addon.model import ErrorName, Reply
 from tests.support.examples import FIXED
 
@@ -323,3 +323,37 @@ def test_a_reply_too_long_to_be_kept_is_ours_with_its_status_and_retry_after() -
 
 def test_a_status_that_no_rfc_knows_is_kept() -> None:
     assert (kept(Reply(status=599)).status_code, kept(Reply(status=599), whole=False).status_code) == (599, 599)
+
+
+# --- who must say who they are
+
+
+@pytest.mark.parametrize(
+    ("is_proxy", "status", "field", "text"),
+    [
+        (
+            True,
+            407,
+            "Proxy-Authenticate",
+            b"paceproxy: This proxy is only for users with a password. "
+            b"Give both in the proxy's URL, as http://USER:PASSWORD@HOST:PORT.\n",
+        ),
+        (
+            False,
+            401,
+            "WWW-Authenticate",
+            b"paceproxy: This proxy is only for users with a password. Give both with the request.\n",
+        ),
+    ],
+)
+def test_who_gives_no_password_is_told_how_to(is_proxy: bool, status: int, field: str, text: bytes) -> None:
+    response = credentials_wanted(is_proxy=is_proxy, now=NOW)
+    assert (response.status_code, response.raw_content) == (status, text)
+    assert list(response.headers.items(multi=True)) == [
+        ("Date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Cache-Control", "no-store"),
+        (field, 'Basic realm="Paceproxy", charset="UTF-8"'),
+        ("Proxy-Status", 'paceproxy;error=proxy_internal_response;details="no valid password"'),
+        ("content-length", str(len(text))),
+    ]

@@ -245,7 +245,10 @@ def test_a_password_file_lets_in_who_knows_and_nobody_else(origin: Origin, confd
         nobody = curl(proxy.url, origin.url("/")).answer
         wrong = curl(with_user(proxy.url, "joe:guess"), origin.url("/")).answer
         assert (nobody.status, wrong.status) == (407, 407)
-        assert nobody.values("Proxy-Authenticate")
+        for refused_one in (nobody, wrong):
+            assert refused_one.values("Proxy-Authenticate") == ['Basic realm="Paceproxy", charset="UTF-8"']
+            assert refused_one.body.startswith(b"paceproxy: This proxy is only for users with a password.")
+            assert len(refused_one.values("Date")) == 1
         assert origin.requests == []
         assert curl(with_user(proxy.url, "joe:secret"), origin.url("/")).answer.status == 200
         assert "secret" not in proxy.log
@@ -258,7 +261,10 @@ def test_a_password_is_asked_for_at_connect_and_never_reaches_the_origin(
     flags = ("--htpasswd", str(htpasswd), "--upstream-ca", str(secure_origin.ca))
     with Paceproxy(*flags, confdir=confdir) as proxy:
         with RawClient(proxy.port) as client:
-            assert client.connect(secure_origin.host).status == 407
+            nobody = client.connect(secure_origin.host)
+            assert nobody.status == 407
+            assert nobody.values("Proxy-Authenticate") == ['Basic realm="Paceproxy", charset="UTF-8"']
+            assert "error=proxy_internal_response" in nobody.proxy_status
         answer = curl(with_user(proxy.url, "joe:secret"), secure_origin.url("/"), ca=proxy.ca).answer
     assert answer.status == 200
     assert [request.values("Proxy-Authorization") for request in secure_origin.requests] == [[]]
