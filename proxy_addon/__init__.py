@@ -10,7 +10,8 @@ internal and may change in any release. One direction: layer → pacing → engi
     what an outcome sets off                   outcomes.py
     a request's life                           engine.py, seen from HTTP: pacing.py
     attempt, hold, connection, time-out        stream.py, layer.py (the paced layer; its parts: border, draining,
-                                               answering, origins, dial, reach, http1, http1_server, http2, forwarding)
+                                               answering, origins, handler, dial, reach, http1, http1_server, http2,
+                                               forwarding)
     responses of ours, Proxy-Status            answers.py, refusals.py
     which host a request counts for            hosts.py
     settings, flags                            settings.py, setting_*.py, cli.py

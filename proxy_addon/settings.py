@@ -1,8 +1,8 @@
 """The settings: one declaration each, from which come the flag, the environment variable, the key of the YAML file,
 the mitmproxy option and the tables in the documentation.
 
-Here is what there is to set and which values go together. How a kind of value is read is in `setting_kinds.py` and
-`setting_places.py`, where values come from in `setting_sources.py`.
+Here is what there is to set. Which values go together is in `setting_conflicts.py`, how a kind of value is read in
+`setting_kinds.py`, `setting_lists.py` and `setting_places.py`, where values come from in `setting_sources.py`.
 """
 
 import os
@@ -18,6 +18,7 @@ from platformdirs import user_state_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from proxy_addon.setting_conflicts import find_conflict
 from proxy_addon.setting_kinds import (
     BadValue,
     Choice,
@@ -30,7 +31,6 @@ from proxy_addon.setting_kinds import (
 )
 from proxy_addon.setting_lists import STALL_NAMES, Ladder, Network, Networks, Options, Stalls
 from proxy_addon.setting_places import (
-    LOOPBACK,
     OFF,
     Address,
     Folder,
@@ -221,41 +221,10 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        if self.upstream and self.reverse:
-            raise self._conflict("reverse", "must not be given together with upstream", "leave one of them out")
-        if not self.listen_address.is_loopback and not self.htpasswd and not self.allow:
-            # Never an open proxy.
-            loopback = Address(LOOPBACK, self.listen_address.port)
-            raise self._conflict(
-                "listen",
-                "must be a loopback address, or come with htpasswd or allow",
-                f"add --htpasswd FILE or --allow 10.0.0.0/8, or listen on {loopback}",
-            )
-        if self.listen == self.admin and self.listen_address.port:
-            raise self._conflict("admin", "must not be the address of listen", "give another port, or off")
-        self._in_order("pause", "pause_max")
-        if self.forgive_after:
-            # Forgiven any sooner, a host would be sent requests in the middle of its block or pause.
-            self._in_order("retry_after_cap", "forgive_after", strictly=True)
-            if self.pause_after:
-                self._in_order("pause_max", "forgive_after", strictly=True)
+        if conflict := find_conflict(self):
+            value = SETTINGS[conflict.setting].kind.show(getattr(self, conflict.setting))
+            raise SettingError(conflict.setting, conflict.problem, value=value, remedy=conflict.remedy)
         return self
-
-    def _in_order(self, lower: str, higher: str, *, strictly: bool = False) -> None:
-        low, high = getattr(self, lower), getattr(self, higher)
-        if low < high or (low == high and not strictly):
-            return
-        # Blame what the user set, not the default that it collides with.
-        if higher in self.model_fields_set:
-            sign, blamed, other = ">" if strictly else ">=", higher, lower
-        else:
-            sign, blamed, other = "<" if strictly else "<=", lower, higher
-        bound = SETTINGS[other].kind.show(getattr(self, other))
-        raise self._conflict(blamed, f"must be {sign} {other} ({bound} seconds)", f"change it or {other}")
-
-    def _conflict(self, name: str, problem: str, remedy: str) -> SettingError:
-        value = SETTINGS[name].kind.show(getattr(self, name))
-        return SettingError(name, problem, value=value, remedy=remedy)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
