@@ -17,6 +17,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     settings, flags                            settings.py, setting_*.py, cli.py
     start, signals, draining                   runner.py, addon.py
     metrics, probes                            metrics.py, admin.py
+    impatient clients                          advice.py
 """
 
 __version__ = "0.1.0"

@@ -21,6 +21,7 @@ from mitmproxy.proxy.layer import NextLayer
 from proxy_addon import dial, layer
 from proxy_addon.access import ClientFilter
 from proxy_addon.admin import AdminServer, routes
+from proxy_addon.advice import Advice
 from proxy_addon.clock import Clock, SystemClock
 from proxy_addon.engine import Engine
 from proxy_addon.exchange import Exchange
@@ -70,7 +71,7 @@ class Paceproxy:
         store = open_store(settings.store)
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
         self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
-        self.engine = Engine(settings, store, self._clock, [self._metrics.observe])
+        self.engine = Engine(settings, store, self._clock, [self._metrics.observe, Advice(settings).observe])
         self.pacer = Pacer(self.engine, settings, self._clock)
         self._admin = AdminServer(routes(self._metrics.expose, lambda: self._not_ready))
         self._built = True

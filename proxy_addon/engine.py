@@ -72,9 +72,9 @@ class Engine:
 
     # --- a request's life, in the order of the calls -----------------------------------------------------------
 
-    def accept(self, host: str, *, method: str, window_s: float, keyed: bool = False) -> Request:
+    def accept(self, host: str, *, method: str, window_s: float, keyed: bool = False, client: str = "") -> Request:
         """A request's head is complete: its window starts. `host` is its pacing key, `keyed` whether it carries an
-        `Idempotency-Key`."""
+        `Idempotency-Key`, `client` the address that it came from."""
         return Request(
             host=host,
             method=method,
@@ -83,6 +83,7 @@ class Engine:
             accepted=self._clock.monotonic(),
             accepted_at=self._clock.now(),
             number=next(self._numbers),
+            client=client,
         )
 
     def fail(self, request: Request, error: ErrorName) -> None:
@@ -162,11 +163,13 @@ class Engine:
         """The body of a released answer broke off: one stall for the host, and no further attempt."""
         self._outcomes.cut(self._hosts[request.host], request)
 
-    def leave(self, request: Request) -> None:
-        """The client has gone: its place in the line, or its unused grant, goes to the next."""
+    def leave(self, request: Request, *, uploading: bool = False) -> None:
+        """The client has gone: its place in the line, or its unused grant, goes to the next. `uploading`: it had not
+        sent all of its request."""
         if request.left or request.closed:
             return
         request.left = True
+        request.gave_up = request.first_byte_at is None and (request.waiter is not None or not uploading)
         self._let_loose(request)
 
     def close(self, request: Request) -> None:
@@ -181,6 +184,7 @@ class Engine:
         self._emit(
             RequestEnded(
                 host=request.host,
+                client=request.client,
                 outcome=Outcome.ABANDONED if request.left else request.outcome,
                 error=request.error,
                 attempts=request.attempts,
@@ -191,6 +195,8 @@ class Engine:
                 first_byte_at=request.first_byte_at,
                 done_at=self._clock.now(),
                 duration_s=self._clock.monotonic() - request.accepted,
+                window_s=request.window_s,
+                gave_up=request.gave_up,
             )
         )
 

@@ -146,6 +146,8 @@ class RequestEnded:
     """
 
     host: str
+    client: str
+    """The address that it came from, without the port."""
     outcome: Outcome
     error: ErrorName | None
     attempts: int
@@ -159,6 +161,10 @@ class RequestEnded:
     done_at: float
     duration_s: float
     """From acceptance to the end of the answer."""
+    window_s: float
+    """How long it might have kept trying."""
+    gave_up: bool
+    """Its client left while it waited: held, or with its request sent and nothing of the answer there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Pacer:
             method=request.method,
             keyed="Idempotency-Key" in request.headers,
             window_s=retry.window_s(fields, settings=self._settings),
+            client=exchange.flow.client_conn.peername[0],
         )
         self._open += 1
 
@@ -161,7 +162,8 @@ class Pacer:
         self._engine.cut(self._ticket(exchange))
 
     def left(self, exchange: Exchange) -> None:
-        self._engine.leave(self._ticket(exchange))
+        uploading = exchange.flow.request.timestamp_end is None
+        self._engine.leave(self._ticket(exchange), uploading=uploading)
 
     def close(self, exchange: Exchange) -> None:
         ticket, exchange.ticket = exchange.ticket, None

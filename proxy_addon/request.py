@@ -82,6 +82,8 @@ class Request:
     accepted_at: float
     number: int
     """Unlike any other's in this process."""
+    client: str = ""
+    """The address that it came from, without the port."""
     held: bool = True
     """Its whole body is in memory: it can be sent again."""
 
@@ -113,6 +115,8 @@ class Request:
     sent_at: float | None = None
     first_byte_at: float | None = None
     left: bool = False
+    gave_up: bool = False
+    """Its client left while it waited for its answer."""
     closed: bool = False
 
     @property

@@ -107,7 +107,8 @@ def parsed(reply: bytes) -> Answer:
 
 def test_metrics_are_served_in_the_text_format() -> None:
     metrics = Metrics(lambda: IDLE, rungs=6)
-    metrics.observe(RequestEnded("a.example", Outcome.SERVED, None, 1, 0.0, 0, 1.0, 1.0, 1.0, 1.5, 0.5))
+    marks = (1.0, 1.0, 1.0, 1.5)
+    metrics.observe(RequestEnded("a.example", "::1", Outcome.SERVED, None, 1, 0.0, 0, *marks, 0.5, 600.0, False))
 
     async def scenario() -> None:
         async with serving(expose=metrics.expose) as address:

@@ -768,6 +768,7 @@ async def test_a_request_is_told_of_with_its_marks(world: World) -> None:
     assert world.process.happened(RequestEnded) == [
         RequestEnded(
             host="shop.example",
+            client="192.0.2.7",
             outcome=Outcome.SERVED,
             error=None,
             attempts=2,
@@ -778,6 +779,8 @@ async def test_a_request_is_told_of_with_its_marks(world: World) -> None:
             first_byte_at=START + 3,
             done_at=START + 3,
             duration_s=3.0,
+            window_s=600.0,
+            gave_up=False,
         )
     ]
     assert world.process.happened(AttemptEnded) == [

@@ -474,8 +474,36 @@ async def test_a_client_that_leaves_after_the_head_was_served(world: World) -> N
     engine.close(request)
 
     assert ended(world.process.events) == [(Outcome.SERVED, None)]
-    assert [event.outcome for event in world.process.happened(RequestEnded)] == [Outcome.ABANDONED]
+    (told,) = world.process.happened(RequestEnded)
+    assert (told.outcome, told.gave_up) == (Outcome.ABANDONED, False)
     world.process.events.clear()
+
+
+@virtual(row=on_rung(2, slot_in=5))
+@pytest.mark.parametrize("uploading", [False, True])
+async def test_a_client_that_leaves_the_line_has_given_up(world: World, uploading: bool) -> None:
+    visit = world.visit()
+    await world.pass_until(1)
+    world.process.engine.leave(visit.request, uploading=uploading)
+    visit.leave()
+    await world.finish()
+
+    assert visit.ended.gave_up
+
+
+@virtual()
+@pytest.mark.parametrize(("uploading", "gave_up"), [(False, True), (True, False)])
+async def test_a_client_that_leaves_its_attempt_has_given_up_unless_it_was_still_sending(
+    world: World, uploading: bool, gave_up: bool
+) -> None:
+    world.origin = always(SILENT)
+    visit = world.visit()
+    await world.pass_until(1)
+    world.process.engine.leave(visit.request, uploading=uploading)
+    visit.leave()
+    await world.finish()
+
+    assert visit.ended.gave_up is gave_up
 
 
 # Slots given back

@@ -45,6 +45,7 @@ SEVERAL_EVENTS: list[Event] = [
 def ended(outcome: Outcome, *, duration_s: float, waited_s: float = 0.0) -> RequestEnded:
     return RequestEnded(
         host="a.example",
+        client="192.0.2.7",
         outcome=outcome,
         error=None,
         attempts=1,
@@ -55,6 +56,8 @@ def ended(outcome: Outcome, *, duration_s: float, waited_s: float = 0.0) -> Requ
         first_byte_at=NOW,
         done_at=NOW + duration_s,
         duration_s=duration_s,
+        window_s=600.0,
+        gave_up=False,
     )
 
 

@@ -565,6 +565,21 @@ async def test_nobody_is_answered_whose_client_has_gone(proxy: Proxy) -> None:
     assert [event.outcome for event in proxy.ended()] == [Outcome.ABANDONED]
 
 
+@virtual()
+async def test_a_client_that_leaves_is_told_of_by_its_address_and_whether_it_gave_up(proxy: Proxy) -> None:
+    for body_came_at in (NOW, None):
+        client = proxy.request()
+        client.request.timestamp_end = body_came_at
+        client.granted()
+        proxy.pacer.sending(client.exchange)
+        proxy.pacer.left(client.exchange)
+        client.close()
+    assert [(e.client, e.window_s, e.gave_up) for e in proxy.ended()] == [
+        ("127.0.0.1", 600.0, True),
+        ("127.0.0.1", 600.0, False),
+    ]
+
+
 # --- the end of an exchange
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from proxy_addon.model import ErrorName, HostState, Reply
 
 HOST = "shop.example"
+CLIENT = "192.0.2.7"
 START = 1_000_000.0
 """When every world begins, in Unix seconds."""
 

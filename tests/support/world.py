@@ -26,7 +26,7 @@ from proxy_addon.model import (
 from proxy_addon.request import Deliver, Grant, Refusal, Request
 from proxy_addon.settings import Settings
 from proxy_addon.store.memory import MemoryStore
-from tests.support.answers import HOST, PAGE, START, Hit, Script, always
+from tests.support.answers import CLIENT, HOST, PAGE, START, Hit, Script, always
 from tests.support.clock import FakeClock
 from tests.support.stores import TroubledStore
 
@@ -160,7 +160,7 @@ class Process:
     ) -> Visit:
         """A client sends a request now. `window` None is the setting."""
         window_s = self.world.settings.window if window is None else window
-        request = self.engine.accept(host, method=method, window_s=window_s, keyed=keyed)
+        request = self.engine.accept(host, method=method, window_s=window_s, keyed=keyed, client=CLIENT)
         request.held = held
         visit = Visit(self, host, path, request)
         self.world.visits.append(visit)
