@@ -9,9 +9,9 @@ internal and may change in any release. One direction: layer → pacing → engi
     claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
     what an outcome sets off                   outcomes.py
     a request's life                           engine.py, seen from HTTP: pacing.py
-    attempt, hold, connection, time-out        stream.py, layer.py (the paced layer; its parts: border, draining,
-                                               answering, origins, handler, dial, reach, http1, http1_server, http2,
-                                               forwarding)
+    attempt, hold, connection, time-out        stream.py (its parts: awaiting, uploading, holding, draining, answering,
+                                               border), layer.py (installing, origins, handler, dial, reach, http1,
+                                               http1_server, http2, forwarding)
     responses of ours, Proxy-Status            answers.py, refusals.py
     which host a request counts for            hosts.py
     settings, flags                            settings.py, setting_*.py, cli.py

@@ -18,7 +18,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
 from mitmproxy.proxy.layer import NextLayer
 
-from proxy_addon import dial, layer
+from proxy_addon import dial, installing
 from proxy_addon.access import ClientFilter
 from proxy_addon.admin import AdminServer, routes
 from proxy_addon.advice import Advice
@@ -188,7 +188,7 @@ class Paceproxy:
             client.error = "paceproxy has no valid settings"
 
     def next_layer(self, nextlayer: NextLayer) -> None:
-        layer.install(nextlayer, ctx.master, self.pacer)
+        installing.install(nextlayer, ctx.master, self.pacer)
 
     async def pace_hold(self, exchange: Exchange) -> None:
         await self._started.wait()

@@ -1,7 +1,7 @@
 """mitmproxy's `HttpLayer` with streams that pace: one client connection, its requests and its origins.
 
 It makes the streams, keeps the one timer, and decides which connection an attempt gets. What happens to a request is
-in `stream.py`. `install` puts it where mitmproxy's own layer would be.
+in `stream.py`, and how it is put where mitmproxy's own layer would be in `installing.py`.
 """
 
 import itertools
@@ -9,10 +9,9 @@ import logging
 import math
 
 from mitmproxy.connection import Connection, Server
-from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layer import CommandGenerator, Layer, NextLayer
+from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
     GetHttpConnectionCompleted,
@@ -27,10 +26,10 @@ from proxy_addon.exchange import Pacing
 from proxy_addon.http1_server import PacedHttp1Server
 from proxy_addon.model import IDEMPOTENT_METHODS, ErrorName, Reply
 from proxy_addon.origins import Origin, make_origin, parent_failure
-from proxy_addon.phases import BreakOff, Deadline, PaceHoldHook, Phase
+from proxy_addon.phases import BreakOff, Deadline, Phase
 from proxy_addon.stream import PacedHttpStream
 
-__all__ = ["PaceHoldHook", "PacedHttpLayer", "PacedHttpStream", "install"]
+__all__ = ["PacedHttpLayer", "PacedHttpStream"]
 
 logger = logging.getLogger(__name__)
 
@@ -275,40 +274,3 @@ class PacedHttpLayer(HttpLayer):
         for stream in self._distinct_streams():
             stream.close()
         self.streams.clear()
-
-
-def install(nextlayer: NextLayer, master: Master, pacing: Pacing) -> None:
-    """Put our layer in place of mitmproxy's `HttpLayer`. To be called from the addon's `next_layer` hook.
-
-    Works before and after mitmproxy's own NextLayer addon has chosen. Where ours cannot be put, the connection is
-    closed rather than served without pacing, and the error raised.
-    """
-    if nextlayer.layer is None:
-        master.addons.get("nextlayer").next_layer(nextlayer)
-    above: Layer | None = None
-    found: Layer | None = nextlayer.layer
-    while found is not None and type(found) is not HttpLayer:
-        above, found = found, getattr(found, "child_layer", None)
-    if not isinstance(found, HttpLayer):
-        return
-    context = found.context
-    try:
-        handler = master.addons.get("proxyserver").connections[context.client.id]
-        if not isinstance(handler, PacedConnectionHandler):
-            raise TypeError("the proxy listened before paced_connections() was entered")
-        paced = PacedHttpLayer(context, found.mode, pacing, handler)
-    except BaseException:
-        nextlayer.layer = _Refuse(context)
-        raise
-    context.layers.remove(found)
-    if above is None:
-        nextlayer.layer = paced
-    else:
-        above.child_layer = paced  # type: ignore[attr-defined]
-
-
-class _Refuse(Layer):
-    """Closes the client's connection."""
-
-    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
-        yield commands.CloseConnection(self.context.client)

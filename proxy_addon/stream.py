@@ -1,9 +1,9 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
-Built on `uploading.py`, `holding.py`, `draining.py`, `answering.py` and `border.py`, which is mitmproxy's `HttpStream`
-made safe. Stock code still reads the request, fires the hooks and writes the response, so that other addons see one
-clean request and one response. Nothing is sent to an origin without a `Send` from the `Pacing`. When and why belongs to
-that, not here.
+Built on `awaiting.py`, `uploading.py`, `holding.py`, `draining.py`, `answering.py` and `border.py`, which is
+mitmproxy's `HttpStream` made safe. Stock code still reads the request, fires the hooks and writes the response, so that
+other addons see one clean request and one response. Nothing is sent to an origin without a `Send` from the `Pacing`.
+When and why belongs to that, not here.
 """
 
 from typing import cast
@@ -25,31 +25,23 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
+from proxy_addon.awaiting import Awaiting
 from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S
 from proxy_addon.exchange import Again, Release, Respond, Send
 from proxy_addon.forwarding import has_control_character
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
-from proxy_addon.uploading import Uploading
-
-FLUSH_LOOK_S = 0.25
-"""How often to look whether the request has left our buffer, where it had not at once."""
 
 
 class NoAnswerError(Exception):
     """The pacing gave no answer, or one that makes no sense here."""
 
 
-class PacedHttpStream(Uploading):
+class PacedHttpStream(Awaiting):
     """See the module's text. `phase` says where the request is."""
 
-    _send: Send
     _reused = False
-    _unflushed = False
-    """Part of the request is still in our buffer: the response's time has not begun."""
-    _overdue_at: float | None = None
-    _timeout_at = 0.0
 
     # Hold and dial.
 
@@ -159,43 +151,6 @@ class PacedHttpStream(Uploading):
             yield SendHttp(RequestTrailers(self.stream_id, trailers), server)
         yield SendHttp(RequestEndOfMessage(self.stream_id), server)
 
-    # Time.
-
-    def request_sent(self) -> None:
-        if self.phase is Phase.WAITING:
-            self._start_clock()
-
-    def _start_clock(self) -> None:
-        """The response's time begins when the last byte of the request has left our buffer."""
-        assert self.origin is not None
-        self._unflushed = self.unsent_bytes() > 0
-        if self._unflushed:
-            self.arm(FLUSH_LOOK_S)
-            return
-        send, now = self._send, self.pacing.clock.monotonic()
-        self._timeout_at = now + send.response_timeout_s
-        self._overdue_at = None if send.overdue_after_s is None else now + send.overdue_after_s
-        self.arm_at(self._timeout_at if self._overdue_at is None else self._overdue_at)
-
-    def _deadline_while_waiting(self) -> CommandGenerator[None]:
-        if self.is_uploading:
-            yield from self.upload_overdue()
-            return
-        if self._unflushed:
-            if self.is_stuck():
-                yield from self.upload_stopped(by_origin=True)
-            else:
-                self._start_clock()
-            return
-        if self._overdue_at is not None:
-            self._overdue_at = None
-            self.arm_at(self._timeout_at)
-            self.pacing.overdue(self.known_exchange)
-            return
-        yield from self.abort("no response in time")
-        details = f"no response within {self._send.response_timeout_s:g} s"
-        yield from self.failed(Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT, details=details))
-
     # The reply.
 
     def state_wait_for_response_headers(self, event: events.Event) -> CommandGenerator[None]:
@@ -204,7 +159,7 @@ class PacedHttpStream(Uploading):
             yield from self.state_linger(event)
             return
         if isinstance(event, Deadline):
-            yield from self._deadline_while_waiting()
+            yield from self.head_overdue()
             return
         assert isinstance(event, ResponseHeaders)
         self.deadline = None

@@ -13,7 +13,8 @@ from mitmproxy.proxy.layers import modes
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 
 from proxy_addon.exchange import Again, Exchange, Release, Respond
-from proxy_addon.layer import PacedHttpLayer, install
+from proxy_addon.installing import install
+from proxy_addon.layer import PacedHttpLayer
 from proxy_addon.model import ErrorName, Reply
 from tests.support.behaviours import chain, close, respond, silent
 from tests.support.clients import RawClient, curl, requests_session

@@ -24,7 +24,8 @@ from mitmproxy.proxy.layer import NextLayer
 from proxy_addon.clock import Clock, SystemClock
 from proxy_addon.dial import paced_connections
 from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
-from proxy_addon.layer import PacedHttpLayer, PacedHttpStream, install
+from proxy_addon.installing import install
+from proxy_addon.layer import PacedHttpLayer, PacedHttpStream
 from proxy_addon.model import ErrorName, Reply
 from tests.support.waiting import until
 
