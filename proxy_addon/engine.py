@@ -107,6 +107,8 @@ class Engine:
         host = self._hosts[request.host]
         if request.left:
             return Refusal(Refused.LEFT, 0)
+        if (at_once := self.grant(request)) is not None:
+            return at_once  # Sent again on another connection, say: at a healthy host nobody is to notice.
         since = self._clock.monotonic()
         others_wait = host.line.in_line > 0
         answered = self._grants.enter(host, request)

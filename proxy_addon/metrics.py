@@ -34,6 +34,7 @@ from proxy_addon.model import (
     HostPaused,
     HostView,
     Outcome,
+    Redialled,
     RequestEnded,
     RetryAfterCapped,
     Snapshot,
@@ -137,6 +138,7 @@ class Metrics(Collector):
         self._request_duration = _Histogram()
         self._wait = _Histogram()
         self._attempt_duration = _Histogram()
+        self._redials = 0
         self._retry_after_capped = 0
         self._store_errors = 0
         self._registry = CollectorRegistry(auto_describe=False)
@@ -153,6 +155,8 @@ class Metrics(Collector):
                 self._requests[event.outcome] += 1
                 self._request_duration.observe(event.duration_s)
                 self._wait.observe(event.waited_s)
+            case Redialled():
+                self._redials += 1
             case RetryAfterCapped():
                 self._retry_after_capped += 1
             case StoreFailed():
@@ -213,6 +217,11 @@ class Metrics(Collector):
         yield self._attempt_duration.family(
             "paceproxy_attempt_duration_seconds",
             "From the grant of an attempt to the response's head, or to the error, in seconds.",
+        )
+        yield CounterMetricFamily(
+            "paceproxy_redials",
+            "Requests sent again at once, since a kept-alive connection had ended. They are no attempts.",
+            value=self._redials,
         )
         yield CounterMetricFamily(
             "paceproxy_retry_after_capped",

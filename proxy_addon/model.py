@@ -168,6 +168,16 @@ class RequestEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Redialled:
+    """A kept-alive connection had ended as a request went out, which is sent again at once.
+
+    Whether the origin has read it the first time, nobody but the origin knows: it is no attempt.
+    """
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetryAfterCapped:
     """An origin asked for a longer wait than `retry_after_cap`."""
 
@@ -200,4 +210,4 @@ class StoreRecovered:
     down_s: float
 
 
-type Event = AttemptEnded | RequestEnded | RetryAfterCapped | HostPaused | StoreFailed | StoreRecovered
+type Event = AttemptEnded | RequestEnded | Redialled | RetryAfterCapped | HostPaused | StoreFailed | StoreRecovered

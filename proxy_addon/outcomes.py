@@ -17,12 +17,15 @@ from proxy_addon.model import (
     Event,
     LastStall,
     Outcome,
+    Redialled,
     Reply,
     RetryAfterCapped,
 )
 from proxy_addon.request import Decision, Deliver, Grant, Request, Retry
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
+
+_REQUEST_TIMEOUT = 408
 
 
 class Outcomes:
@@ -49,6 +52,7 @@ class Outcomes:
         if _to_be_redialled(request, reply):
             request.redialled = True
             request.attempts -= 1
+            self._emit(Redialled(host.name))
             self._grants.end(host, request, grant)
             return Retry(fresh=True)
         recorded, request.overdue = request.overdue, False
@@ -187,9 +191,13 @@ class Outcomes:
 
 
 def _to_be_redialled(request: Request, reply: Reply) -> bool:
-    """Whether the origin had closed a kept-alive connection just as the request went out: nobody's fault."""
+    """Whether the origin had given up a kept-alive connection just as the request went out: nobody's fault.
+
+    Some origins say so with a 408 before they close it (RFC 9110 §15.5.9), which then looks like the answer. Chromium
+    sends such a request again as well.
+    """
     return (
-        reply.error is ErrorName.CONNECTION_TERMINATED
+        (reply.error is ErrorName.CONNECTION_TERMINATED or reply.status == _REQUEST_TIMEOUT)
         and reply.reused
         and not request.redialled
         and not request.overdue

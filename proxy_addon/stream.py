@@ -173,7 +173,9 @@ class PacedHttpStream(Awaiting):
             (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
             for name, value in response.headers.fields
         )
-        yield from self.hold_or_judge(event, Reply(response.status_code, fields, reused=self._reused))
+        # A stream of HTTP/2 can carry nothing but the answer to its own request.
+        reused = self._reused and self.context.server.alpn != b"h2"
+        yield from self.hold_or_judge(event, Reply(response.status_code, fields, reused=reused))
 
     def judge(self, head: ResponseHeaders, reply: Reply, held: list[events.Event]) -> CommandGenerator[None]:
         verdict = self.settle(reply)

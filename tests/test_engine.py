@@ -15,6 +15,7 @@ from proxy_addon.model import (
     HostPaused,
     HostState,
     Outcome,
+    Redialled,
     Reply,
     RequestEnded,
     RetryAfterCapped,
@@ -454,9 +455,10 @@ async def test_a_client_that_leaves_after_its_stall_was_recorded_adds_none(world
 # A kept-alive connection that the origin had closed
 
 
+@pytest.mark.parametrize("farewell", [RESET_REUSED, Answer(status=408, reused=True)], ids=["reset", "408"])
 @virtual()
-async def test_a_dead_connection_costs_nothing(world: World) -> None:
-    world.origin = in_turn(RESET_REUSED, PAGE)
+async def test_a_dead_connection_costs_nothing(world: World, farewell: Answer) -> None:
+    world.origin = in_turn(farewell, PAGE)
     visit = world.visit()
     await world.finish()
 
@@ -464,7 +466,20 @@ async def test_a_dead_connection_costs_nothing(world: World) -> None:
     assert (visit.status, visit.done_at) == (200, 0.0)
     assert ended(world.process.events) == [(Outcome.SERVED, None)]
     assert visit.ended.attempts == 1
+    assert visit.ended.waited_s == 0.0
     assert world.process.store.swaps == 0
+    assert [event for event in world.process.events if isinstance(event, Redialled)] == [Redialled("shop.example")]
+
+
+@pytest.mark.parametrize(("method", "reused"), [("GET", False), ("POST", True)])
+@virtual()
+async def test_any_other_request_timeout_is_the_answer(world: World, method: str, reused: bool) -> None:
+    world.origin = in_turn(Answer(status=408, reused=reused), PAGE)
+    visit = world.visit(method=method)
+    await world.finish()
+
+    assert visit.status == 408
+    assert len(world.sent()) == 1
 
 
 @virtual(row=on_rung(1))

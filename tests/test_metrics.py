@@ -22,6 +22,7 @@ from proxy_addon.model import (
     HostView,
     LastStall,
     Outcome,
+    Redialled,
     RequestEnded,
     RetryAfterCapped,
     Snapshot,
@@ -113,6 +114,7 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_hosts_paused": "gauge",
         "paceproxy_host_rung": "gauge",
         "paceproxy_host_waiting": "gauge",
+        "paceproxy_redials": "counter",
         "paceproxy_retry_after_capped": "counter",
         "paceproxy_store_up": "gauge",
         "paceproxy_store_errors": "counter",
@@ -193,6 +195,7 @@ def test_what_never_happened_is_0_and_not_absent() -> None:
         ("dns_timeout", "failure"): 0,
         ("", "abandoned"): 0,
     }
+    assert samples(metrics, "paceproxy_redials_total") == {(): 0}
     assert samples(metrics, "paceproxy_retry_after_capped_total") == {(): 0}
     assert samples(metrics, "paceproxy_store_errors_total") == {(): 0}
     assert samples(metrics, "paceproxy_request_duration_seconds_count") == {(): 0}
@@ -261,14 +264,17 @@ def test_a_clock_that_was_set_back_never_lowers_a_sum() -> None:
     assert samples(metrics, "paceproxy_wait_seconds_sum") == {(): 1.0}
 
 
-def test_capped_waits_and_errors_of_the_store_are_counted() -> None:
+def test_redials_capped_waits_and_errors_of_the_store_are_counted() -> None:
     metrics = after(
+        Redialled("a.example"),
+        Redialled("b.example"),
         RetryAfterCapped("a.example", 3600.0),
         StoreFailed("database is locked", first=True),
         StoreFailed("database is locked", first=False),
         StoreRecovered(12.0),
     )
 
+    assert samples(metrics, "paceproxy_redials_total") == {(): 2}
     assert samples(metrics, "paceproxy_retry_after_capped_total") == {(): 1}
     assert samples(metrics, "paceproxy_store_errors_total") == {(): 2}
 
