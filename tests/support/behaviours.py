@@ -106,6 +106,29 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class HalfClose:
+    """FIN, and then what still comes is read and dropped until the client has closed its side too. Not over TLS."""
+
+    reads_body: bool = True
+
+    async def act(self, visit: Visit) -> None:
+        visit.half_close()
+        await visit.until_gone()
+        visit.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Hear:
+    """Take this many bytes of what the client sends, and of a body no more than that."""
+
+    size: int
+    reads_body: ClassVar[bool] = False
+
+    async def act(self, visit: Visit) -> None:
+        await visit.reader.readexactly(self.size)
+
+
+@dataclass(frozen=True, slots=True)
 class Drip:
     """A response whose body comes in pieces with a pause before each.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Literal, Self
 
 import h2.config
 import h2.connection
@@ -123,8 +123,10 @@ class Stream:
     """The other side gave it up."""
 
 
-type Answer = tuple[int, bytes] | tuple[int, bytes, int] | None
-"""Status and body; None is silence. A third value: the stream is reset after the body, with this code."""
+END: Final = "end"
+type Answer = tuple[int, bytes] | tuple[int, bytes, int] | Literal["end"] | None
+"""Status and body; None is silence. A third value: the stream is reset after the body, with this code. END: the
+connection ends there and then, with RST."""
 
 
 class H2Origin:
@@ -200,6 +202,9 @@ class H2Origin:
                 for event in conn.receive_data(data):
                     self._take(conn, event, streams, number)
                 connection.sendall(conn.data_to_send())
+        except ConnectionAbortedError:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.close()
         except OSError:
             return
 
@@ -218,6 +223,8 @@ class H2Origin:
             stream = streams[event.stream_id or 0]
             self.streams.append(stream)
             answer = self._answer(stream)
+            if isinstance(answer, str):
+                raise ConnectionAbortedError
             if answer is not None:
                 conn.send_headers(event.stream_id or 0, [(":status", str(answer[0]))])
                 conn.send_data(event.stream_id or 0, answer[1], end_stream=len(answer) == 2)

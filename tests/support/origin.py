@@ -63,6 +63,9 @@ class Origin:
     ) -> None:
         self.script: Script = {} if script is None else script
         self.mode: Behaviour | None = None
+        self.greetings: dict[int, Behaviour] = {}
+        """By the number of a connection: what happens on it before any request is read (over TLS: after the
+        handshake)."""
         self.requests: list[Request] = []
         """In the order in which their heads were complete."""
         self.connections: list[Connection] = []
@@ -173,6 +176,9 @@ class Origin:
         self._note(lambda: self.connections.append(connection))
         try:
             with contextlib.suppress(*_GONE):
+                if (greeting := self.greetings.get(connection.number)) is not None:
+                    nothing_yet = Request(connection.opened_at, connection.number, self.tls, b"")
+                    await greeting.act(Visit(nothing_yet, reader, writer, persistent=True))
                 while await self._serve_one(connection, reader, writer):
                     pass
         except asyncio.CancelledError:

@@ -97,6 +97,10 @@ class Visit:
         """End the connection with FIN (over TLS: close_notify)."""
         self._writer.close()
 
+    def half_close(self) -> None:
+        """FIN, and go on reading."""
+        self._writer.write_eof()
+
     def reset(self) -> None:
         """End the connection with RST."""
         connection = self._writer.get_extra_info("socket")
