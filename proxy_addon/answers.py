@@ -196,6 +196,8 @@ def _made(status: int, text: str, fields: Iterable[tuple[str, str]], *, now: flo
     all_fields = [
         ("Date", formatdate(now, usegmt=True)),
         ("Content-Type", "text/plain; charset=utf-8"),
+        # The text may repeat what the origin sent: no browser is to guess that it is a page.
+        ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
         *fields,
     ]

@@ -31,6 +31,9 @@ def refusal(status: int, error: ErrorName, text: str, now: float) -> http.Respon
         http.Headers(
             (
                 (b"Content-Type", b"text/plain; charset=utf-8"),
+                # The text repeats what was sent: no browser is to guess that it is a page.
+                (b"X-Content-Type-Options", b"nosniff"),
+                (b"Cache-Control", b"no-store"),
                 (b"Content-Length", str(len(body)).encode()),
                 (b"Date", formatdate(now, usegmt=True).encode()),
                 (b"Proxy-Status", f"paceproxy; error={error}".encode()),

@@ -195,6 +195,7 @@ def test_the_whole_of_an_error_response() -> None:
     assert response.headers.fields == (
         (b"Date", b"Sun, 06 Nov 1994 08:49:37 GMT"),
         (b"Content-Type", b"text/plain; charset=utf-8"),
+        (b"X-Content-Type-Options", b"nosniff"),
         (b"Cache-Control", b"no-store"),
         (
             b"Proxy-Status",
@@ -312,6 +313,7 @@ def test_a_reply_too_long_to_be_kept_is_ours_with_its_status_and_retry_after() -
     assert response.headers.fields == (
         (b"Date", b"Sun, 06 Nov 1994 08:49:37 GMT"),
         (b"Content-Type", b"text/plain; charset=utf-8"),
+        (b"X-Content-Type-Options", b"nosniff"),
         (b"Cache-Control", b"no-store"),
         (b"Proxy-Status", b"paceproxy;received-status=429;attempts=3;waited=12.4;rung=2"),
         (b"retry-after", b"17.5"),
@@ -352,6 +354,7 @@ def test_who_gives_no_password_is_told_how_to(is_proxy: bool, status: int, field
     assert list(response.headers.items(multi=True)) == [
         ("Date", "Sun, 06 Nov 1994 08:49:37 GMT"),
         ("Content-Type", "text/plain; charset=utf-8"),
+        ("X-Content-Type-Options", "nosniff"),
         ("Cache-Control", "no-store"),
         (field, 'Basic realm="Paceproxy", charset="UTF-8"'),
         ("Proxy-Status", 'paceproxy;error=proxy_internal_response;details="no valid password"'),

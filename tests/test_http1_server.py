@@ -25,7 +25,8 @@ from tests.support.wire import Seen, context, drive
 GET = b"GET http://site/x HTTP/1.1\r\nHost: site\r\n\r\n"
 PUT = b"PUT http://site/x HTTP/1.1\r\nHost: site\r\nTransfer-Encoding: chunked\r\n\r\n"
 REFUSED = re.compile(
-    rb"HTTP/1\.1 (\d+) [^\r]+\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: \d+\r\n"
+    rb"HTTP/1\.1 (\d+) [^\r]+\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    rb"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nContent-Length: \d+\r\n"
     rb"Date: Thu, 01 Jan 1970 00:16:40 GMT\r\nProxy-Status: paceproxy; error=(\w+)\r\nConnection: close\r\n\r\n(.+)\n",
     re.DOTALL,
 )

@@ -10,6 +10,8 @@ def test_a_refusal_says_what_happened_and_ends_the_connection() -> None:
     assert response.raw_content == b"Too long.\n"
     assert response.headers.fields == (
         (b"Content-Type", b"text/plain; charset=utf-8"),
+        (b"X-Content-Type-Options", b"nosniff"),
+        (b"Cache-Control", b"no-store"),
         (b"Content-Length", b"10"),
         (b"Date", b"Thu, 01 Jan 1970 00:16:40 GMT"),
         (b"Proxy-Status", b"paceproxy; error=http_request_error"),

@@ -133,7 +133,8 @@ class RawClient:
         """Read one response. Its body ends as its head says."""
         head = self._until(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])
-        if method in ("HEAD", "CONNECT") or status in (204, 304) or status < 200:
+        tunnel = method == "CONNECT" and 200 <= status < 300
+        if method == "HEAD" or tunnel or status in (204, 304) or status < 200:
             return Answer(status, head, b"")
         if "chunked" in field_values(head, "Transfer-Encoding"):
             return Answer(status, head, self._chunks())

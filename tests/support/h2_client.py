@@ -35,11 +35,12 @@ class Stream:
 class H2Client:
     """A connection to one origin. TLS with the proxy's CA; an AssertionError where ALPN does not choose h2."""
 
-    def __init__(self, proxy_port: int, authority: str, ca: Path) -> None:
+    def __init__(self, proxy_port: int, authority: str, ca: Path, *lines: str) -> None:
+        """`lines` are further header lines of the CONNECT."""
         self.streams: dict[int, Stream] = {}
         self._authority = authority
         self._raw = RawClient(proxy_port)
-        connected = self._raw.connect(authority)
+        connected = self._raw.connect(authority, *lines)
         assert connected.status == 200, connected
         chosen = self._raw.start_tls(authority.rpartition(":")[0], ca, protocols=("h2", "http/1.1"))
         assert chosen == "h2", chosen

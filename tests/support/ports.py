@@ -1,8 +1,9 @@
-"""Ports at which nobody answers, each in its own way. Held while the context lasts, so nobody else gets them."""
+"""Ports at which nobody serves, each in its own way. Held while the context lasts, so nobody else gets them."""
 
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 _ADDRESS = "127.0.0.1"
 _FILL_LIMIT = 64
@@ -22,6 +23,32 @@ def mute_port() -> Iterator[int]:
     """A port that accepts connections and says nothing: a TLS handshake with it never ends."""
     with closing(socket.create_server((_ADDRESS, 0), backlog=128)) as listening:
         yield listening.getsockname()[1]
+
+
+@contextmanager
+def greeting_port(greeting: bytes) -> Iterator[int]:
+    """A port that says this to everybody at once, whatever comes, and then listens until they close."""
+
+    def serve(listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(greeting)
+                with suppress(ConnectionError):
+                    while connection.recv(65536):
+                        pass
+
+    with socket.create_server((_ADDRESS, 0), backlog=128) as listening:
+        thread = threading.Thread(target=serve, args=(listening,), name="greeting", daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @contextmanager
