@@ -23,6 +23,7 @@ from proxy_addon.access import ClientFilter
 from proxy_addon.admin import AdminServer, routes
 from proxy_addon.advice import Advice
 from proxy_addon.clock import Clock, SystemClock
+from proxy_addon.egress import EgressGuard
 from proxy_addon.engine import Engine
 from proxy_addon.exchange import Exchange
 from proxy_addon.logs import clean
@@ -72,7 +73,8 @@ class Paceproxy:
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
         self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
         self.engine = Engine(settings, store, self._clock, [self._metrics.observe, Advice(settings).observe])
-        self.pacer = Pacer(self.engine, settings, self._clock)
+        self._egress = EgressGuard(settings.egress_deny)
+        self.pacer = Pacer(self.engine, settings, self._clock, denies=self._denies_target)
         self._admin = AdminServer(routes(self._metrics.expose, lambda: self._not_ready))
         self._built = True
 
@@ -199,13 +201,28 @@ class Paceproxy:
         if flow.websocket is not None:
             flow.websocket.messages.clear()
 
-    def _refuse(self, address: str, port: int) -> ErrorName | None:
-        """Why this address must not be dialled: None, or that it is one of our own listeners."""
-        proxyserver = ctx.master.addons.get("proxyserver")
-        own = [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
+    def _refuse(self, address: str, port: int, *, configured: bool) -> ErrorName | None:
+        """Why this address must not be dialled: it is one of our own listeners, or denied by the operator."""
+        own = self._listening_at()
         if self.admin_address is not None:
             own.append(self.admin_address)
-        return ErrorName.PROXY_LOOP_DETECTED if leads_back((address, port), own) else None
+        if leads_back((address, port), own):
+            return ErrorName.PROXY_LOOP_DETECTED
+        if not configured and self._egress.denies(address, exposed=self._is_exposed()):
+            return ErrorName.DESTINATION_IP_PROHIBITED
+        return None
+
+    def _denies_target(self, host: str) -> bool:
+        """Whether a parent proxy must not be asked for this host."""
+        return self._egress.denies_target(host, exposed=self._is_exposed())
+
+    def _is_exposed(self) -> bool:
+        """Whether others than this machine can reach the proxy."""
+        return any(not Address(host, port).is_loopback for host, port in self._listening_at())
+
+    def _listening_at(self) -> list[tuple[str, int]]:
+        proxyserver = ctx.master.addons.get("proxyserver")
+        return [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
 
 
 def os_error_text(error: OSError) -> str:

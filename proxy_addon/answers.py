@@ -55,7 +55,8 @@ _ADVICE = {
     ErrorName.TLS_ALERT_RECEIVED: "The host ended the TLS handshake.",
     ErrorName.TLS_PROTOCOL_ERROR: "The host does not speak TLS that we understand. Is the port right?",
     ErrorName.DESTINATION_UNAVAILABLE: "The host is given a rest, and this request could not wait for its end.",
-    ErrorName.DESTINATION_IP_PROHIBITED: "The host's address is one that this proxy must not connect to.",
+    ErrorName.DESTINATION_IP_PROHIBITED: "The host's address is one that this proxy must not connect to "
+    "(--egress-deny).",
     ErrorName.DESTINATION_IP_UNROUTABLE: "There is no route to the host.",
     ErrorName.PROXY_INTERNAL_RESPONSE: "The proxy could not send this request.",
     ErrorName.PROXY_INTERNAL_ERROR: "The proxy has failed. Its log tells more.",

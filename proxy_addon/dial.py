@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from mitmproxy.connection import Connection, ConnectionState, Server
 from mitmproxy.proxy import commands, events, mode_servers, server_hooks
+from mitmproxy.proxy.mode_specs import ReverseMode, UpstreamMode
 from mitmproxy.proxy.server import ConnectionIO
 
 from proxy_addon.clock import Clock
@@ -23,8 +24,20 @@ from proxy_addon.reach import DialError, Names, Reader, dial
 
 logger = logging.getLogger(__name__)
 
-type Refuse = Callable[[str, int], ErrorName | None]
-"""Asked about each address (numeric) and port that would be dialled; not None: it is not dialled, and this is why."""
+
+class Refuse(Protocol):
+    """Asked about each address that would be dialled."""
+
+    def __call__(self, address: str, port: int, *, configured: bool) -> ErrorName | None:
+        """Why it is not to be dialled; None: it may be. `address` is numeric. `configured`: it belongs to the parent
+        proxy or the reverse target that the operator named."""
+
+
+_NOT_PERMITTED = {
+    ErrorName.DESTINATION_IP_PROHIBITED: "an address that must not be connected to",
+    ErrorName.PROXY_LOOP_DETECTED: "an address of this proxy",
+}
+"""What to say of a host whose addresses are all refused. Never which: clients need not know our networks."""
 
 
 class PacedConnectionHandler(SafeConnectionHandler):
@@ -107,12 +120,16 @@ class PacedConnectionHandler(SafeConnectionHandler):
             addresses = await self._names.addresses(host, port)
         finally:
             self._looking_up.discard(server)
-        verdicts = [(address, self._refuse(address, port)) for address in addresses]
+        mode = self.client.proxy_mode
+        configured = isinstance(mode, UpstreamMode | ReverseMode) and mode.address == (host, port)
+        verdicts = [(address, self._refuse(address, port, configured=configured)) for address in addresses]
         permitted = [address for address, error in verdicts if error is None]
         if permitted:
             return permitted
         error = next((error for _, error in verdicts if error is not None), ErrorName.DNS_ERROR)
-        raise DialError(error, "none of the host's addresses may be dialled", charged=error is ErrorName.DNS_ERROR)
+        raise DialError(
+            error, _NOT_PERMITTED.get(error, "the name has no address"), charged=error not in _NOT_PERMITTED
+        )
 
     async def _not_opened(
         self, command: commands.OpenConnection, data: server_hooks.ServerConnectionHookData, reply: Reply

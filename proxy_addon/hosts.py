@@ -10,7 +10,9 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-_PLAIN_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_PLAIN_NAME = re.compile(r"[a-z_-][a-z0-9_-]*(?:\.[a-z0-9_-]+)*")
+"""A name that is its own key. Not with a digit in front: that may be an address."""
+_NUMBERS = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 _REG_NAME_SAFE = "!$&'()*+,;=%"
 """What RFC 3986 §3.2.2 allows in a name besides letters, digits and `-._~`. No `:`, `[` or `]`: a broken name
 cannot be taken for an address or for a name with a port."""
@@ -21,15 +23,18 @@ def host_key(scheme: str, host: str, port: int) -> str:
 
     `host` is the target's host as text: a name with A-labels or U-labels, an IPv4 address, an IPv6 address
     with or without brackets. The port is left out where it is the scheme's own, so that `http` and `https`
-    on their default ports are one host. How an IPv4 address is spelled (`127.1`, `0x7f.1`) is not looked
-    at: whether it is one at all is up to the resolver.
+    on their default ports are one host.
     """
-    name = host.lower()
-    if _PLAIN_NAME.fullmatch(name) is None:
-        name = _canonical(name)
+    name = canonical(host)
     if (port == 80 and scheme == "http") or (port == 443 and scheme == "https"):
         return name
     return f"{name}:{port}"
+
+
+def canonical(host: str) -> str:
+    """The key's host alone, without a port."""
+    name = host.lower()
+    return name if _PLAIN_NAME.fullmatch(name) else _canonical(name)
 
 
 @lru_cache(maxsize=1024)
@@ -47,7 +52,34 @@ def _canonical(name: str) -> str:
             return f"[{_canonical_ipv6(bare)}]"
         except ValueError:
             pass  # no address: a broken name like any other
-    return _printable(name.rstrip("."))
+    name = name.rstrip(".")
+    return _canonical_ipv4(name) or _printable(name)
+
+
+def _canonical_ipv4(name: str) -> str:
+    """The address that `getaddrinfo` takes the name for, in four decimal numbers; empty where that is none.
+
+    By inet_aton's rules (POSIX, and WHATWG's URL standard): one to four numbers, decimal, octal (`0177`) or
+    hexadecimal (`0x7f`), of which the last fills all the bytes that are left.
+    """
+    if _NUMBERS.fullmatch(name) is None:
+        return ""
+    try:
+        *first, last = [_number(part) for part in name.split(".")]
+    except ValueError:
+        return ""
+    if any(byte > 255 for byte in first) or last >= 256 ** (4 - len(first)):
+        return ""
+    bits = last
+    for place, byte in enumerate(first):
+        bits |= byte << 8 * (3 - place)
+    return str(ipaddress.IPv4Address(bits))
+
+
+def _number(text: str) -> int:
+    if text.startswith("0x"):
+        return int(text[2:] or "0", 16)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def _canonical_ipv6(address: str) -> str:

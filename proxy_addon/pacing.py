@@ -6,6 +6,7 @@ One `Pacer` for the whole proxy, implementing `exchange.Pacing`. No policy here,
 import asyncio
 import re
 import secrets
+from collections.abc import Callable
 
 from mitmproxy import http
 
@@ -26,6 +27,12 @@ _REQUEST_TIMEOUT = 408
 _PROXY_AUTHENTICATION_REQUIRED = 407
 _OUT_OF_TIME = frozenset({ErrorName.HTTP_RESPONSE_TIMEOUT, ErrorName.CONNECTION_TIMEOUT, ErrorName.DNS_TIMEOUT})
 
+_NEVER_SENT = {
+    ErrorName.PROXY_LOOP_DETECTED: "the request has passed this proxy before",
+    ErrorName.DESTINATION_IP_PROHIBITED: "an address that must not be connected to",
+}
+"""Why `prepare` refuses a request, and what it says then."""
+
 _VIA_MEMBER = re.compile(r"[^\s,]+\s+([^\s,(]+)")
 """`[protocol/]version received-by`, RFC 9110 §7.6.3."""
 
@@ -33,7 +40,15 @@ _VIA_MEMBER = re.compile(r"[^\s,]+\s+([^\s,(]+)")
 class Pacer:
     """Asks the engine for every exchange, and fills in the answers."""
 
-    def __init__(self, engine: Engine, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        clock: Clock,
+        *,
+        denies: Callable[[str], bool] = lambda host: False,
+    ) -> None:
+        """`denies`: whether a parent proxy must not be asked for this host."""
         self.clock = clock
         self.keep_reply_bytes = settings.keep_reply
         self.hold_body_bytes = settings.hold_body
@@ -45,6 +60,7 @@ class Pacer:
         """Whether the engine runs. Until then every request is held."""
         self.pseudonym = f"paceproxy-{secrets.token_hex(4)}"
         """Our name in `Via`, unlike any other process's: by it we recognise our own requests."""
+        self._denies = denies
         self._leads_to_proxy = settings.upstream is not None or settings.reverse is not None
         self._open = 0
         self._drained: asyncio.Event | None = None
@@ -79,6 +95,8 @@ class Pacer:
         # Another addon may have sent it elsewhere meanwhile.
         ticket.host = host_key(request.scheme, request.host, request.port)
         request.headers.pop(OURS, None)
+        if exchange.flow.server_conn.via is not None and self._denies(request.host):
+            self._engine.fail(ticket, ErrorName.DESTINATION_IP_PROHIBITED)
         if self._leads_to_proxy:
             # nginx compresses nothing for a request with a Via, so origins do not get one.
             via = request.headers.get("Via", "")
@@ -89,9 +107,9 @@ class Pacer:
 
     def grant(self, exchange: Exchange) -> bool:
         ticket = self._ticket(exchange)
-        if ticket.error is ErrorName.PROXY_LOOP_DETECTED:
-            loop = Reply(error=ticket.error, details="the request has passed this proxy before")
-            exchange.answer = self._respond(exchange, self._error(ticket, loop))
+        if ticket.error in _NEVER_SENT:
+            reply = Reply(error=ticket.error, details=_NEVER_SENT[ticket.error])
+            exchange.answer = self._respond(exchange, self._error(ticket, reply))
             return True
         if not self.ready:
             return False

@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import pairwise
 
 from proxy_addon.setting_kinds import LONGEST_S, BadValue, Kind, decimal, items, plain
+from proxy_addon.setting_places import OFF
 
 type Network = IPv4Network | IPv6Network
 
@@ -26,6 +27,9 @@ STALL_NAMES = (
     "connection_refused",
 )
 """What can count as a stall, besides further status codes; in the order in which it is written."""
+
+DEFAULT = "default"
+"""In the networks that are denied: those that are without the setting."""
 
 _STATUS = re.compile(r"[45][0-9][0-9]")
 _OPTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -106,6 +110,25 @@ class Networks(Kind[tuple[str, ...]]):
 
     def yaml(self, value: tuple[str, ...]) -> str:
         return f"[{', '.join(value)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Denied(Networks):
+    """The same, or `off`, and perhaps with the word that stands for the default."""
+
+    metavar = "CIDR,..."
+    remedy = "give a comma list such as default,10.0.0.0/8, or off"
+
+    def parse(self, value: object) -> tuple[str, ...]:
+        # YAML 1.1 reads a bare `off` as false.
+        if value is False or str(value).strip().lower() == OFF:
+            return ()
+        return tuple(
+            DEFAULT if str(item).strip().lower() == DEFAULT else str(_parse_network(item)) for item in items(value)
+        )
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return ",".join(value) or OFF
 
 
 @dataclass(frozen=True, slots=True)

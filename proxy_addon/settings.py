@@ -29,7 +29,7 @@ from proxy_addon.setting_kinds import (
     Switch,
     to_text,
 )
-from proxy_addon.setting_lists import STALL_NAMES, Ladder, Network, Networks, Options, Stalls
+from proxy_addon.setting_lists import DEFAULT, STALL_NAMES, Denied, Ladder, Network, Networks, Options, Stalls
 from proxy_addon.setting_places import (
     OFF,
     Address,
@@ -190,6 +190,9 @@ class Settings(BaseModel):
     """The parent proxy that everything goes through: http://user:password@host:3128."""
     reverse: Annotated[str | None, Group.ORIGINS, HttpUrl()] = None
     """Be a reverse proxy to this origin, so that clients need no proxy settings."""
+    egress_deny: Annotated[tuple[str, ...], Group.ORIGINS, Denied()] = (DEFAULT,)
+    """Addresses and networks that are never connected to; off: none. default is 169.254.0.0/16, fe80::/10,
+    fd00:ec2::254, 100.100.100.200 and 168.63.129.16, and loopback too when listening beyond loopback."""
     upstream_ca: Annotated[str | None, Group.ORIGINS, ReadableFile(check_certificates)] = None
     """PEM certificates to trust for TLS to origins and to the parent proxy, besides the usual ones."""
     ssl_insecure: Annotated[bool, Group.ORIGINS, Switch()] = False

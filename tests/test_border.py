@@ -344,7 +344,7 @@ def test_an_exception_anywhere_in_the_layer_is_a_500_and_leaves_nothing_behind(
 def test_an_exception_while_dialling_is_the_fault_of_nobody_else(
     origin: Origin, confdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(address: str, port: int) -> ErrorName | None:
+    def refuse(address: str, port: int, *, configured: bool) -> ErrorName | None:
         raise RuntimeError("on purpose")
 
     pacing = ScriptedPacing(max_attempts=1)

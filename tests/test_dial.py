@@ -28,7 +28,10 @@ def handler_of(rig: Rig) -> PacedConnectionHandler:
 
 def test_new_connections_get_our_handler_as_long_as_it_is_wanted() -> None:
     stock = mode_servers.ProxyConnectionHandler
-    with contextlib.suppress(ZeroDivisionError), paced_connections(clock=SystemClock(), refuse=lambda *address: None):
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        paced_connections(clock=SystemClock(), refuse=lambda address, port, *, configured: None),
+    ):
         assert mode_servers.ProxyConnectionHandler is not stock
         raise ZeroDivisionError
     assert mode_servers.ProxyConnectionHandler is stock
@@ -38,7 +41,7 @@ def test_all_addresses_are_asked_about_and_the_refused_ones_are_not_dialled(conf
     """localhost has 127.0.0.1 and perhaps ::1; the origin listens on the first alone."""
     asked: list[str] = []
 
-    def refuse(address: str, port: int) -> ErrorName | None:
+    def refuse(address: str, port: int, *, configured: bool) -> ErrorName | None:
         asked.append(address)
         return ErrorName.PROXY_LOOP_DETECTED if address == "127.0.0.1" else None
 
@@ -62,7 +65,7 @@ def test_a_connection_that_an_addon_vetoes_is_not_made(origin: Origin, confdir: 
 
 
 def test_a_request_to_the_proxy_itself_is_a_loop_even_where_mitmproxy_says_so_first(confdir: Path) -> None:
-    def refuse(address: str, port: int) -> ErrorName | None:
+    def refuse(address: str, port: int, *, configured: bool) -> ErrorName | None:
         return ErrorName.PROXY_LOOP_DETECTED if port == rig.port else None
 
     with Rig(ScriptedPacing(max_attempts=1), confdir=confdir, refuse=refuse) as rig:

@@ -1,5 +1,6 @@
 """The pacing key of a request: section "Words" of the contract, and cases 29 and 30 of users' reports."""
 
+import socket
 import string
 
 import pytest
@@ -114,15 +115,45 @@ def test_an_ipv6_address_is_canonical_and_in_brackets(host: str, key: str) -> No
         ("192.0.2.1", "192.0.2.1"),
         ("192.0.2.1.", "192.0.2.1"),
         ("\uff11\uff19\uff12.0.2.1", "192.0.2.1"),
-        # Whether these are addresses at all is up to the resolver.
-        ("127.1", "127.1"),
-        ("0x7F.0.0.1", "0x7f.0.0.1"),
-        ("2130706433", "2130706433"),
-        ("127.0.0.01", "127.0.0.01"),
+        ("127.1", "127.0.0.1"),
+        ("127.0.1", "127.0.0.1"),
+        ("127.0.65535", "127.0.255.255"),
+        ("0x7F.0.0.1", "127.0.0.1"),
+        ("0177.0.0.1.", "127.0.0.1"),
+        ("2130706433", "127.0.0.1"),
+        ("127.0.0.01", "127.0.0.1"),
+        ("0", "0.0.0.0"),
+        ("4294967295", "255.255.255.255"),
     ],
 )
-def test_an_ipv4_address_is_left_as_it_is_spelled(host: str, key: str) -> None:
+def test_all_spellings_of_an_ipv4_address_are_one_host(host: str, key: str) -> None:
     assert host_key("http", host, 80) == key
+
+
+@pytest.mark.parametrize(
+    "host", ["4294967296", "256.0.0.1", "1.2.65536", "1.2.3.4.5", "08.0.0.1", "1..2", "1.2.3.a", "0xg", "1a"]
+)
+def test_what_only_looks_like_an_ipv4_address_is_a_name(host: str) -> None:
+    assert host_key("http", host, 80) == host
+
+
+_NUMBER = st.one_of(
+    st.integers(0, 300).map(str),
+    st.integers(0, 2**33).map(str),
+    st.integers(0, 300).map(oct).map(lambda text: text.replace("0o", "0")),
+    st.integers(0, 2**33).map(hex),
+    st.sampled_from(["08", "00", "0x", "09.1"]),
+)
+
+
+@FIXED
+@given(host=st.lists(_NUMBER, min_size=1, max_size=5).map(".".join))
+def test_an_ipv4_address_is_read_as_the_system_reads_it(host: str) -> None:
+    try:
+        address = socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        address = host
+    assert host_key("http", host, 80) == address
 
 
 @pytest.mark.parametrize(

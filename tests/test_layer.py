@@ -336,7 +336,7 @@ def test_a_reverse_proxy_of_a_secure_origin_is_paced(secure_origin: Origin, conf
 def test_a_loop_is_not_dialled(origin: Origin, confdir: Path) -> None:
     asked: list[tuple[str, int]] = []
 
-    def refuse(address: str, port: int) -> ErrorName | None:
+    def refuse(address: str, port: int, *, configured: bool) -> ErrorName | None:
         asked.append((address, port))
         return ErrorName.PROXY_LOOP_DETECTED
 

@@ -240,6 +240,34 @@ async def test_our_own_request_that_comes_back_is_a_loop(proxy: Proxy) -> None:
     assert proxy.rung() == 0
 
 
+@virtual()
+async def test_a_parent_proxy_is_not_asked_for_a_host_that_is_denied(proxy: Proxy) -> None:
+    asked: list[str] = []
+
+    def denies(host: str) -> bool:
+        asked.append(host)
+        return True
+
+    proxy.pacer = Pacer(proxy.engine, Settings(), proxy.clock, denies=denies)
+    proxy.pacer.ready = True
+    direct = proxy.request()
+    assert (direct.granted().connect_timeout_s, asked) == (10.0, [])
+    direct.close()
+    client = proxy.accept()
+    client.exchange.flow.server_conn.via = ("http", ("parent.example", 3128))
+    proxy.pacer.prepare(client.exchange)
+    response = client.answered()
+    assert (response.status_code, asked) == (403, [HOST])
+    assert said(response) == {
+        "error": Token("destination_ip_prohibited"),
+        "details": "an address that must not be connected to",
+    }
+    client.close()
+    (ended,) = proxy.ended()[1:]
+    assert (ended.outcome, ended.error, ended.attempts) == (Outcome.FAILURE, ErrorName.DESTINATION_IP_PROHIBITED, 0)
+    assert proxy.rung() == 0
+
+
 @virtual(upstream=PARENT)
 async def test_another_paceproxys_request_is_no_loop(proxy: Proxy) -> None:
     ours = proxy.pacer.pseudonym

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy_addon.model import ErrorName
 from proxy_addon.setting_kinds import BadValue
-from proxy_addon.setting_lists import STALL_NAMES, Ladder, Networks, Options, Stalls
+from proxy_addon.setting_lists import STALL_NAMES, Denied, Ladder, Networks, Options, Stalls
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,31 @@ def test_an_address_with_a_mask_is_not_silently_made_a_network() -> None:
     with pytest.raises(BadValue) as caught:
         Networks().parse("10.1.2.3/8")
     assert caught.value.remedy == "did you mean 10.0.0.0/8?"
+
+
+@pytest.mark.parametrize(
+    ("value", "denied"),
+    [
+        ("default", ("default",)),
+        ("Default, 10.0.0.0/8", ("default", "10.0.0.0/8")),
+        ("::1,192.168.1.7", ("::1/128", "192.168.1.7/32")),
+        (["default", "10.0.0.0/8"], ("default", "10.0.0.0/8")),
+        ("", ()),
+        ("off", ()),
+        (" OFF ", ()),
+        (False, ()),
+        ([], ()),
+    ],
+)
+def test_what_is_denied_may_be_off_or_more_than_the_default(value: object, denied: tuple[str, ...]) -> None:
+    assert Denied().parse(value) == denied
+    assert Denied().parse(Denied().show(denied)) == denied
+
+
+@pytest.mark.parametrize("value", ["loopback", "off,10.0.0.0/8", "10.0.0.0/8,", True, 5.5])
+def test_what_cannot_be_denied_is_refused(value: object) -> None:
+    with pytest.raises(BadValue, match=r"^must be addresses and networks$"):
+        Denied().parse(value)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "pause_max": 900.0,
         "upstream": None,
         "reverse": None,
+        "egress_deny": ("default",),
         "upstream_ca": None,
         "ssl_insecure": False,
         "confdir": "/home/me/.mitmproxy",

@@ -22,7 +22,7 @@ from mitmproxy.master import Master
 from mitmproxy.proxy.layer import NextLayer
 
 from proxy_addon.clock import Clock, SystemClock
-from proxy_addon.dial import paced_connections
+from proxy_addon.dial import Refuse, paced_connections
 from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
 from proxy_addon.installing import install
 from proxy_addon.layer import PacedHttpLayer, PacedHttpStream
@@ -201,7 +201,7 @@ class Rig:
         confdir: Path,
         addons: Sequence[object] = (),
         faults: bool = False,
-        refuse: Callable[[str, int], ErrorName | None] = lambda address, port: None,
+        refuse: Refuse = lambda address, port, *, configured: None,
         **settings: Any,
     ) -> None:
         self.pacing = pacing or ScriptedPacing()
