@@ -86,6 +86,8 @@ class Border(HttpStream):
         self._response_ended = False
         self._awake = False
         self._holds_back = False
+        self._continue: ResponseHeaders | None = None
+        """The 100 that the client waits for, before an upload that is to be streamed: not before its attempt begins."""
 
     @property
     def known_exchange(self) -> Exchange:
@@ -154,9 +156,15 @@ class Border(HttpStream):
             return True
         event.stream_id = self.stream_id
         if isinstance(event, ResponseHeaders):
+            if event.response.status_code == 100 and self._continue is None and self.flow.request.stream:
+                self._continue = event
+                return False
             if event.response.status_code >= 200 or event.response.status_code == 101:
                 if self.released:
                     self.pacing.first_byte(self.known_exchange)
+                if self._continue is not None and self.context.client.alpn != b"h2":
+                    # Whether the body still comes nobody can know: what follows might be it, or the next request.
+                    event.response.headers["Connection"] = "close"
                 self._head_sent = True
         elif isinstance(event, ResponseData):
             return not self._is_head()  # An answer of ours, or of another addon, may have a body all the same.
@@ -222,6 +230,12 @@ class Border(HttpStream):
         if self.context.client.alpn != b"h2":
             self._holds_back = True
             self.handler.hold_back()
+
+    def let_body_come(self) -> CommandGenerator[None]:
+        """Tell a client that waits for a 100 to send its body now."""
+        if self._continue is not None:
+            yield SendHttp(self._continue, self.context.client)
+            self._continue = None
 
     def read_on(self) -> None:
         if self._holds_back:

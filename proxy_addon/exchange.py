@@ -99,7 +99,7 @@ class Pacing(Protocol):
     hold_body_bytes: int
     """Of a response's body, how much may be held back before it is released; 0: none."""
     body_timeout_s: float
-    """How long an upload may make no progress; 0: for ever."""
+    """How long an upload, or the body of a response, may make no progress; 0: for ever."""
     idle_reuse_s: float
     """A request that is not idempotent never goes over a connection that was idle for longer than this."""
 

@@ -24,14 +24,13 @@ def without_hop_by_hop(request: http.Request, *, to_parent: bool) -> http.Reques
     """
     fields = request.headers.fields
     named: set[bytes] = set()
-    websocket = False
+    websocket = asks_for_websocket(request)
     affected = False
     for name, value in fields:
         key = name.lower()
         if key == b"connection":
             named.update(option.strip().lower() for option in value.split(b","))
         elif key == b"upgrade":
-            websocket = value.strip().lower() == b"websocket"
             affected = affected or not websocket
         elif key in _NEVER_FORWARDED or (key.startswith(b"proxy-") and not (key == _CREDENTIALS and to_parent)):
             affected = True
@@ -45,6 +44,15 @@ def without_hop_by_hop(request: http.Request, *, to_parent: bool) -> http.Reques
         dropped -= {b"upgrade"}
     kept_options = [option for option in named if option in _CONNECTION_OPTIONS or (option == b"upgrade" and websocket)]
     return with_fields(request, tuple(_forwarded(fields, dropped, kept_options)))
+
+
+def asks_for_websocket(request: http.Request) -> bool:
+    """An upgrade to a protocol that we can carry, and the only one. RFC 6455 §4.1; older versions are others."""
+    return (
+        request.http_version == "HTTP/1.1"
+        and request.headers.get("Upgrade", "").lower() == "websocket"
+        and request.headers.get("Sec-WebSocket-Version", "") == "13"
+    )
 
 
 def has_control_character(headers: http.Headers) -> bool:

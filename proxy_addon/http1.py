@@ -37,13 +37,15 @@ from mitmproxy.proxy.layers.http._http1 import (
 )
 
 from proxy_addon.forwarding import with_fields, without_hop_by_hop
+from proxy_addon.responses import repaired
 
 RESPONSE_HEAD_LIMIT_BYTES = 262144
 """The limit of Chromium."""
 _LINE_LIMIT_BYTES = 65536
 """For the line before a chunk, and for the trailers."""
 
-_STATUS_LINE = re.compile(rb"HTTP/\d\.\d [1-9]\d\d(?: |$)")
+_STATUS_LINE = re.compile(rb"HTTP/(\d\.\d) [1-9]\d\d(?: |$)")
+_OUR_VERSIONS = (b"1.0", b"1.1")
 
 
 class PacedConnection(Http1Connection, metaclass=ABCMeta):
@@ -95,6 +97,7 @@ class PacedHttp1Client(PacedConnection, Http1Client):
         super().__init__(context)
         self._was_reset = was_reset
         self._chunked = False
+        self._asks_upgrade = False
         self._trailers: http.Headers | None = None
 
     @property
@@ -122,6 +125,7 @@ class PacedHttp1Client(PacedConnection, Http1Client):
         to_parent = self.context.server.via is not None and not self.context.server.tls
         outgoing = without_hop_by_hop(request, to_parent=to_parent)
         self._chunked = is_chunked(outgoing.headers)
+        self._asks_upgrade = "upgrade" in outgoing.headers
         self._trailers = None
         if request.is_http2 and not event.end_stream and not _has_length(outgoing.headers):
             # HTTP/2 delimits a body without a length by itself; here it would be taken for the next request.
@@ -138,6 +142,8 @@ class PacedHttp1Client(PacedConnection, Http1Client):
             yield from self._closed_before_head()
             return
         if self.request is None or self.stream_id is None:
+            # Nobody asked for it. Whatever it is, it must not become the next response.
+            self.state = self.done
             yield commands.CloseConnection(self.conn)
             return
         while (lines := self.buf.maybe_extract_lines()) is not None:
@@ -158,16 +164,20 @@ class PacedHttp1Client(PacedConnection, Http1Client):
         """Whether this was the final response. On False it was a 1xx, or no response (then `state` is `done`)."""
         assert self.request is not None
         assert self.stream_id is not None
-        if not _STATUS_LINE.match(lines[0]):
+        status_line = _STATUS_LINE.match(lines[0])
+        if not status_line:
             yield from self._fail("what came is no HTTP response", ErrorCode.GENERIC_SERVER_ERROR)
             return False
+        if status_line[1] not in _OUR_VERSIONS:
+            yield from self._fail("a response in another version of HTTP", ErrorCode.RESPONSE_VALIDATION_FAILED)
+            return False
         try:
-            response = http1.read_response_head(lines)
+            response = repaired(http1.read_response_head(lines))
             size = http1.expected_http_body_size(self.request, response)
         except ValueError as error:
             yield from self._fail(f"invalid response head: {error}", ErrorCode.RESPONSE_VALIDATION_FAILED)
             return False
-        if response.status_code == 101 and "upgrade" not in self.request.headers:
+        if response.status_code == 101 and not self._asks_upgrade:
             yield from self._fail("101 to a request without Upgrade", ErrorCode.RESPONSE_VALIDATION_FAILED)
             return False
         if response.status_code < 200 and response.status_code != 101:

@@ -1,6 +1,7 @@
 """HTTP/1 with clients: repairs of mitmproxy's reader and writer.
 
-What cannot be read is answered with a short text, a head has a limit, and trailers pass. It knows nothing of attempts
+What cannot be read is answered with a short text, a head has a limit, trailers pass, and a client that speaks HTTP/1.0
+gets what it understands. It knows nothing of attempts
 or pacing, and everything of mitmproxy's private `_http1` module: `tests/test_mitmproxy_api.py` fails where an upgrade
 changes that. The origin's side, and what both have in common, is in `http1.py`.
 """
@@ -23,6 +24,7 @@ from mitmproxy.proxy.layers.http._events import (
     RequestTrailers,
     ResponseData,
     ResponseEndOfMessage,
+    ResponseHeaders,
     ResponseProtocolError,
     ResponseTrailers,
 )
@@ -36,6 +38,7 @@ from proxy_addon.forwarding import has_control_character
 from proxy_addon.http1 import PacedConnection, is_chunked
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
+from proxy_addon.responses import for_http10
 
 REQUEST_HEAD_LIMIT_BYTES = 65536
 """Longer request heads are refused with 431. Servers stop at 8 kB (Apache, per line) to 64 kB (HAProxy's usual
@@ -60,7 +63,9 @@ class PacedHttp1Server(PacedConnection, Http1Server):
         yield from super()._handle_event(event)
 
     def send(self, event: HttpEvent) -> CommandGenerator[None]:
-        if isinstance(event, ResponseTrailers):
+        if isinstance(event, ResponseHeaders):
+            yield from self._send_head(event)
+        elif isinstance(event, ResponseTrailers):
             self._trailers = event.trailers
         elif isinstance(event, ResponseData) and not event.data:
             return  # An empty chunk would be the last.
@@ -70,6 +75,15 @@ class PacedHttp1Server(PacedConnection, Http1Server):
             yield from self._break_off(event)
         else:
             yield from super().send(event)
+
+    def _send_head(self, event: ResponseHeaders) -> CommandGenerator[None]:
+        assert self.request is not None
+        if self.request.http_version == "HTTP/1.0":
+            if event.response.status_code < 200:
+                return  # RFC 9110 §15.2: such a client knows none of these.
+            keep_alive = not http1.connection_close("HTTP/1.0", self.request.headers)
+            event = ResponseHeaders(event.stream_id, for_http10(event.response, keep_alive=keep_alive))
+        yield from super().send(event)
 
     def _end_response(self) -> CommandGenerator[None]:
         assert self.request is not None

@@ -37,6 +37,8 @@ class Origin:
     """The outermost of its layers."""
     client: "OriginClient | None" = None
     """The innermost one."""
+    torn: bool = False
+    """Its TLS ended without saying so (no close_notify): what came last may not have been all."""
     failure: Reply | None = None
     """Why TLS or the parent proxy's CONNECT failed."""
     ready: bool = False
@@ -80,13 +82,15 @@ def make_origin(
         if scheme == "https":
             parent.alpn_offers = tls.HTTP1_ALPNS
             parent.sni = address[0]
-            stack /= _ParentTls(context, parent, origin.note)
+            stack /= _ParentTls(context, parent, origin)
         # A plain request goes to the parent in absolute form; everything else through a tunnel.
         stack /= _ParentProxy(context, parent, origin.note, connects=wanted.tls or mode is not HTTPMode.upstream)
     if wanted.tls:
         server.sni = _server_name(context, wanted, mode, shared)
-        stack /= _OriginTls(context, server, origin.note)
-    origin.client = OriginClient(context, lambda: was_reset(origin.dialled))
+        stack /= _OriginTls(context, server, origin)
+    # What TLS says of its end is beyond doubt; the socket's own end, be it a reset, comes after it.
+    secure = wanted.tls or origin.dialled.tls
+    origin.client = OriginClient(context, lambda: origin.torn if secure else was_reset(origin.dialled))
     stack /= origin.client
     origin.top = stack[0]
     return origin
@@ -126,14 +130,26 @@ class _OriginTls(tls.ServerTLSLayer):
 
     _charged = True
 
-    def __init__(self, context: Context, server: Server, note: Note) -> None:
+    def __init__(self, context: Context, server: Server, origin: Origin) -> None:
         super().__init__(context, server)
-        self._note = note
+        self._origin = origin
+        self._has_told_end = False
 
     def on_handshake_error(self, err: str) -> CommandGenerator[None]:
         error, details = tls_error(err)
-        self._note(Reply(error=error, details=details, charged=self._charged))
+        self._origin.note(Reply(error=error, details=details, charged=self._charged))
         yield from super().on_handshake_error(err)
+
+    def event_to_child(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, events.ConnectionClosed):
+            self._has_told_end = True
+        yield from super().event_to_child(event)
+
+    def receive_close(self) -> CommandGenerator[None]:
+        # Stock takes an alert that ends everything for a close_notify, and then never tells the end.
+        if not self._has_told_end:
+            self._origin.torn = True
+            yield from self.event_to_child(events.ConnectionClosed(self.conn))
 
 
 class _ParentTls(_OriginTls):

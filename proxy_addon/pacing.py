@@ -17,6 +17,7 @@ from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
 from proxy_addon.hosts import host_key
 from proxy_addon.model import ErrorName, Outcome, Reply
 from proxy_addon.request import Deliver, Grant, Refusal, Refused, Request, Retry
+from proxy_addon.responses import is_event_stream
 from proxy_addon.settings import Settings
 
 OURS = "Pace-Window"
@@ -142,7 +143,7 @@ class Pacer:
             return 0.0
         if not retry.may_send_again(ticket.method, keyed=ticket.keyed, held=ticket.held, error=None):
             return 0.0
-        if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
+        if is_event_stream(response.headers):
             return 0.0
         return self._settings.hold_time if self._engine.is_paced(ticket) else self._settings.hold_time_healthy
 

@@ -157,7 +157,8 @@ class Settings(BaseModel):
     hold_time_healthy: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 0.2
     """The same where the host is not slow."""
     body_timeout: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 60.0
-    """How long an upload may make no progress; 0: as long as it likes."""
+    """How long an upload, or the body of a response, may make no progress; 0: as long as it likes. Event streams and
+    upgrades may be silent."""
     idle_reuse: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 1.0
     """A request that is not idempotent never uses a connection that was idle for longer."""
 

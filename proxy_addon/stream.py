@@ -1,15 +1,14 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
-Built on `awaiting.py`, `uploading.py`, `holding.py`, `draining.py`, `answering.py` and `border.py`, which is
-mitmproxy's `HttpStream` made safe. Stock code still reads the request, fires the hooks and writes the response, so that
-other addons see one clean request and one response. Nothing is sent to an origin without a `Send` from the `Pacing`.
-When and why belongs to that, not here.
+Built on mitmproxy's `HttpStream` made safe (`border.py`), by way of `answering.py`, `draining.py`, `flowing.py`,
+`holding.py`, `uploading.py` and `awaiting.py`. Stock code still reads the request, fires the hooks and writes the
+response, so that other addons see one clean request and one response. Nothing is sent to an origin without a `Send`
+from the `Pacing`. When and why belongs to that, not here.
 """
 
 from typing import cast
 
 from mitmproxy import http
-from mitmproxy.net.http.validate import validate_headers
 from mitmproxy.proxy import events
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, SendHttp
@@ -28,10 +27,10 @@ from mitmproxy.proxy.layers.http._events import (
 from proxy_addon.awaiting import Awaiting
 from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S
 from proxy_addon.exchange import Again, Release, Respond, Send
-from proxy_addon.forwarding import has_control_character
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
+from proxy_addon.responses import fault
 
 
 class NoAnswerError(Exception):
@@ -52,6 +51,7 @@ class PacedHttpStream(Awaiting):
             head = RequestHeaders(self.stream_id, self.flow.request, end_stream=False)
             yield SendHttp(head, self.context.server)
             self.client_state = self.state_stream_request_body
+            yield from self.let_body_come()
             return
         if self.phase is not Phase.ENDED:
             self.client_state = self.state_errored
@@ -164,7 +164,7 @@ class PacedHttpStream(Awaiting):
         assert isinstance(event, ResponseHeaders)
         self.deadline = None
         response = event.response
-        if invalid := self._invalid(response):
+        if invalid := self._fault(response):
             yield from self.abort("invalid response")
             yield from self.failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
             return
@@ -192,21 +192,9 @@ class PacedHttpStream(Awaiting):
         for event in held:
             yield from self.server_state(event)
 
-    def start_response_stream(self) -> CommandGenerator[None]:
-        """As stock, without a line in the log for each response."""
-        assert self.flow.response
-        yield SendHttp(ResponseHeaders(self.stream_id, self.flow.response), self.context.client)
-        self.server_state = self.state_stream_response_body
-
-    def _invalid(self, response: http.Response) -> str:
-        if self.context.options.validate_inbound_headers:
-            try:
-                validate_headers(response)
-            except ValueError as error:
-                return f"invalid response: {error}"
-        if has_control_character(response.headers):
-            return "invalid response: a control character in a field"
-        return ""
+    def _fault(self, response: http.Response) -> str:
+        options = self.context.options
+        return fault(response, self.flow.request, strict=options.validate_inbound_headers, websockets=options.websocket)
 
     def settle(self, reply: Reply) -> Release | Again | Respond:
         exchange = self.known_exchange
@@ -248,11 +236,10 @@ class PacedHttpStream(Awaiting):
             return
         if isinstance(event, ResponseProtocolError) and self.client_state != self.state_errored:
             if self.phase is Phase.WAITING:
-                yield from self.failed(self._broken_off(event))
+                yield from self.failed(self._no_response(event))
                 return
             if self.phase is Phase.HOLDING:
-                self.known_exchange.response = None
-                yield from self.failed(Reply(error=ErrorName.HTTP_RESPONSE_INCOMPLETE, details=event.message))
+                yield from self.broken_off(event.message)
                 return
             if self.phase is Phase.DRAINING:
                 yield from self.drained()
@@ -265,7 +252,7 @@ class PacedHttpStream(Awaiting):
                 self.reset_client()
         yield from super().handle_protocol_error(event)
 
-    def _broken_off(self, event: ResponseProtocolError) -> Reply:
+    def _no_response(self, event: ResponseProtocolError) -> Reply:
         faulty = event.code in (ErrorCode.RESPONSE_VALIDATION_FAILED, ErrorCode.HTTP_1_1_REQUIRED)
         return Reply(
             error=ErrorName.HTTP_PROTOCOL_ERROR if faulty else ErrorName.CONNECTION_TERMINATED,

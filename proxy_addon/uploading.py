@@ -4,8 +4,6 @@ Bytes that wait in our buffer are what the origin does not take; where there are
 nothing. What becomes of the request is asked of the `Pacing`.
 """
 
-from abc import abstractmethod
-
 from mitmproxy.proxy import events
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http._events import RequestData, RequestHeaders
@@ -22,10 +20,6 @@ class Uploading(Holding):
     """Of the request, what had not left our buffer when it was last looked at."""
     _stuck_at = 0.0
     """When it will have been as much for too long (monotonic seconds)."""
-
-    @abstractmethod
-    def failed(self, reply: Reply) -> CommandGenerator[None]:
-        """The attempt is over without a response."""
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
         yield from super()._handle_event(event)

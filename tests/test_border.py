@@ -311,7 +311,7 @@ FAULTS: list[tuple[object, str]] = [
     (stream.PacedHttpStream, "_connect"),
     (stream.PacedHttpStream, "_begin"),
     (stream.PacedHttpStream, "request_sent"),
-    (stream.PacedHttpStream, "_invalid"),
+    (stream.PacedHttpStream, "_fault"),
     (stream.PacedHttpStream, "start_response_stream"),
     (layer.PacedHttpLayer, "start_attempt"),
     (layer.PacedHttpLayer, "find_origin"),

@@ -7,6 +7,7 @@ from proxy_addon.forwarding import without_hop_by_hop
 from tests.support.wire import request
 
 type Fields = tuple[tuple[bytes, bytes], ...]
+VERSION = (b"Sec-WebSocket-Version", b"13")
 
 
 def forwarded(fields: Fields, *, to_parent: bool = False) -> Fields:
@@ -21,12 +22,18 @@ def forwarded(fields: Fields, *, to_parent: bool = False) -> Fields:
         ((b"Connection", b"close"),),
         ((b"Connection", b"Keep-Alive"),),
         ((b"Transfer-Encoding", b"chunked"),),
-        ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade")),
-        ((b"Upgrade", b"WebSocket"), (b"Connection", b"keep-alive, Upgrade")),
+        ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), VERSION),
+        ((b"Upgrade", b"WebSocket"), (b"Connection", b"keep-alive, Upgrade"), VERSION),
     ],
 )
 def test_what_is_meant_for_the_origin_arrives_as_it_was(fields: Fields) -> None:
     assert forwarded(fields) == fields
+
+
+def test_an_http_1_0_client_cannot_upgrade() -> None:
+    upgrade = ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), VERSION)
+    old = request(fields=upgrade, version="HTTP/1.0")
+    assert without_hop_by_hop(old, to_parent=False).headers.fields[1:] == (VERSION,)
 
 
 def test_a_request_with_nothing_to_take_out_is_not_copied() -> None:
@@ -47,9 +54,13 @@ def test_a_request_with_nothing_to_take_out_is_not_copied() -> None:
         (((b"Upgrade", b"h2c"), (b"HTTP2-Settings", b"x"), (b"Connection", b"Upgrade, HTTP2-Settings")), ()),
         (((b"Upgrade", b"h2c"), (b"Connection", b"Upgrade, close")), ((b"Connection", b"close"),)),
         (
-            ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), (b"Proxy-Authorization", b"x")),
-            ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade")),
+            ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), VERSION, (b"Proxy-Authorization", b"x")),
+            ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), VERSION),
         ),
+        # What we cannot carry is not asked for: a WebSocket of old, or one more protocol to choose from.
+        (((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade")), ()),
+        (((b"Upgrade", b"websocket, h2c"), (b"Connection", b"Upgrade"), VERSION), (VERSION,)),
+        (((b"Upgrade", b"websocket"), (b"Upgrade", b"h2c"), (b"Connection", b"Upgrade"), VERSION), (VERSION,)),
     ],
 )
 def test_what_is_meant_for_us_is_taken_out(fields: Fields, left: Fields) -> None:

@@ -142,6 +142,17 @@ def test_a_body_that_came_without_a_length_over_http2_is_chunked() -> None:
         (b"NOT HTTP AT ALL\r\n\r\n", ErrorCode.GENERIC_SERVER_ERROR),
         (b"HTTP/1.1 099 X\r\n\r\n", ErrorCode.GENERIC_SERVER_ERROR),
         (b"HTTP/1.1 20 X\r\n\r\n", ErrorCode.GENERIC_SERVER_ERROR),
+        (b"HTTP/1.1 99 X\r\n\r\n", ErrorCode.GENERIC_SERVER_ERROR),
+        (b"HTTP/1.1 1000 X\r\n\r\n", ErrorCode.GENERIC_SERVER_ERROR),
+        (b"ICY 200 OK\r\n\r\n", ErrorCode.GENERIC_SERVER_ERROR),
+        (b"HTTP/2.0 200 OK\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/9.9 200 OK\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/1.1 200 OK\r\n X: folded\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
         (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", ErrorCode.RESPONSE_VALIDATION_FAILED),
@@ -228,8 +239,59 @@ def test_an_idle_connection_that_ends_tells_nobody() -> None:
     assert (seen.told, seen.closed) == ([], True)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (),
+        ((b"Upgrade", b"h2c"), (b"Connection", b"Upgrade")),
+        ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), (b"Sec-WebSocket-Version", b"8")),
+    ],
+)
+def test_a_101_that_nobody_asked_for_is_no_response(asked: tuple[tuple[bytes, bytes], ...]) -> None:
+    seen = Connection(request(fields=asked)).receive(b"HTTP/1.1 101 X\r\nUpgrade: websocket\r\n\r\n")
+    assert (described(seen), seen.closed) == ([ErrorCode.RESPONSE_VALIDATION_FAILED], True)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\ncontent-length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 2\n\n",
+        b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n1;a=b\r\nh\r\n1;c\r\ni\r\n0;x\r\n\r\n",
+        b"HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\n",
+    ],
+)
+def test_what_is_odd_but_clear_is_a_response(head: bytes) -> None:
+    connection = Connection()
+    data = head if b"CHUNKED" in head else head + b"hi"
+    status, *body, end = described(connection.receive(data))
+    assert (b"".join(part for part in body if isinstance(part, bytes)), end) == (b"hi", "end")
+    assert status in (200, 999)
+    assert connection.layer.is_idle
+
+
+@pytest.mark.parametrize("more", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("head", [b"HTTP/1.1 204 X\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", b""])
+def test_what_comes_after_a_response_is_never_taken_for_the_next(head: bytes, together: bool, more: bytes) -> None:
+    connection = Connection()
+    whole = head or b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    if together:
+        seen = connection.receive(whole + more)
+        assert len(described(seen)) == 2
+    else:
+        assert len(described(connection.receive(whole))) == 2
+        seen = connection.receive(more)
+        assert described(seen) == []
+    assert seen.closed
+    assert not connection.layer.is_idle
+
+
 def test_a_websocket_becomes_a_pipe_with_what_came_after_its_head() -> None:
-    upgrade = ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"))
+    upgrade = ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), (b"Sec-WebSocket-Version", b"13"))
     connection = Connection(request(fields=upgrade))
     assert b"Upgrade: websocket\r\nConnection: Upgrade\r\n" in connection.first.sent
     seen = connection.receive(b"HTTP/1.1 101 X\r\nUpgrade: websocket\r\n\r\n\x81\x02hi")

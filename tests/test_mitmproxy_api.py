@@ -13,7 +13,7 @@ from mitmproxy.proxy import commands, context, events, layer, mode_servers, serv
 from mitmproxy.proxy.layers import http, tls
 from mitmproxy.proxy.layers.http import _base, _events, _hooks, _http1, _http2, _upstream_proxy
 
-from proxy_addon import answering, border, dial, http1_server, http2, origins, phases, stream
+from proxy_addon import answering, border, dial, flowing, http1_server, http2, origins, phases, stream
 from proxy_addon import http1 as our_http1
 from proxy_addon import layer as our_layer
 from tests.support.wire import context as make_context
@@ -73,6 +73,8 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (tls.ServerTLSLayer.__init__, "self, context, conn"),
     (tls.TLSLayer.on_handshake_error, "self, err"),
     (tunnel.TunnelLayer.receive_data, "self, data"),
+    (tunnel.TunnelLayer.receive_close, "self"),
+    (tunnel.TunnelLayer.event_to_child, "self, event"),
     (tunnel.TunnelLayer.on_handshake_error, "self, err"),
     (mode_servers.ProxyConnectionHandler.__init__, "self, master, r, w, options, mode"),
     (mode_servers.ProxyConnectionHandler.handle_hook, "self, hook"),
@@ -120,14 +122,14 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
             "start_request_stream",
             "make_server_connection",
             "state_wait_for_response_headers",
-            "start_response_stream",
             "check_invalid",
             "handle_protocol_error",
         ),
     ),
+    (flowing.Flowing, ("start_response_stream", "state_stream_response_body")),
     (answering.Answering, ("send_response",)),
     (origins.OriginClient, ("_handle_event",)),
-    (origins._OriginTls, ("on_handshake_error",)),
+    (origins._OriginTls, ("on_handshake_error", "event_to_child", "receive_close")),
     (origins._ParentProxy, ("receive_handshake_data", "on_handshake_error")),
     (http2.PacedHttp2Client, ("_handle_event",)),
     (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body")),

@@ -43,15 +43,81 @@ def test_a_client_that_sends_no_more_is_told_so(rig: Rig, pacing: ScriptedPacing
     assert [reply.charged for reply in pacing.replies("/page")] == [False]
 
 
-def test_an_origin_that_takes_no_more_has_stalled(rig: Rig, pacing: ScriptedPacing) -> None:
+@pytest.mark.parametrize("streamed", [True, False])
+def test_an_origin_that_takes_no_more_has_stalled(pacing: ScriptedPacing, confdir: Path, streamed: bool) -> None:
+    """Held as a whole, all of it is handed to the connection at once, and then nothing moves."""
     length = 50_000_000
+    limit = "1000" if streamed else None
 
     def send(client: RawClient, url: str) -> None:
         with contextlib.suppress(OSError):  # It is closed before all is sent.
             client.send(head(url, length) + b"x" * length)
 
-    with mute_port() as port, RawClient(rig.port) as client:
+    with (
+        mute_port() as port,
+        Rig(pacing, confdir=confdir, stream_large_bodies=limit) as rig,
+        RawClient(rig.port) as client,
+    ):
         sender = threading.Thread(target=send, args=(client, f"http://127.0.0.1:{port}/page"), daemon=True)
         sender.start()
         assert client.answer().status == last_resort(Reply(error=ErrorName.HTTP_REQUEST_TIMEOUT)).status_code
     assert pacing.errors("/page") == [ErrorName.HTTP_REQUEST_TIMEOUT]
+    assert pacing.replies("/page")[0].details == "the host took no more of the request for 0.3 s"
+    assert pacing.exchanges[0].held is not streamed
+
+
+# Expect: 100-continue.
+
+
+def expecting(url: str, length: int) -> bytes:
+    return head(url, length)[:-2] + b"Expect: 100-continue\r\n\r\n"
+
+
+def test_a_streamed_upload_is_asked_for_when_its_attempt_begins(
+    rig: Rig, pacing: ScriptedPacing, origin: Origin
+) -> None:
+    pacing.hold = True
+    with RawClient(rig.port, timeout=0.3) as client:
+        client.send(expecting(origin.url("/page"), 5000))
+        rig.wait_for("hold", "/page")
+        with pytest.raises(TimeoutError):
+            client.receive()
+        rig.release()
+        client._socket.settimeout(10)
+        assert client.answer().status == 100
+        client.send(b"x" * 5000)
+        assert client.answer().status == 200
+    assert [(request.body, request.values("Expect")) for request in origin.requests] == [(b"x" * 5000, [])]
+
+
+def test_a_client_that_does_not_wait_for_its_100_is_served_all_the_same(
+    rig: Rig, pacing: ScriptedPacing, origin: Origin
+) -> None:
+    pacing.hold = True
+    with RawClient(rig.port) as client:
+        client.send(expecting(origin.url("/page"), 5000) + b"x" * 5000)
+        rig.wait_for("hold", "/page")
+        rig.release()
+        assert [client.answer().status for _ in range(2)] == [100, 200]
+    assert [request.body for request in origin.requests] == [b"x" * 5000]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_an_upload_that_is_refused_is_not_asked_for_and_its_connection_ends(
+    rig: Rig, pacing: ScriptedPacing, origin: Origin, sends: bool
+) -> None:
+    pacing.decide_grant = lambda exchange: Respond(last_resort(Reply(error=ErrorName.DESTINATION_UNAVAILABLE)))
+    with RawClient(rig.port) as client:
+        client.send(expecting(origin.url("/page"), 5000))
+        answer = client.answer()
+        assert (answer.status, answer.values("Connection")) == (504, ["close"])
+        if sends:
+            client.send(b"x" * 5000)
+            assert client.rest() == b""
+    assert origin.requests == []
+
+
+def test_an_http_1_0_client_gets_no_100(rig: Rig, origin: Origin) -> None:
+    with RawClient(rig.port) as client:
+        client.send(expecting(origin.url("/page"), 5000).replace(b"HTTP/1.1", b"HTTP/1.0") + b"x" * 5000)
+        assert client.answer().status == 200

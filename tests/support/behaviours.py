@@ -118,6 +118,17 @@ class HalfClose:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseWithoutNotice:
+    """FIN, over TLS without a close_notify before it."""
+
+    reads_body: bool = True
+
+    async def act(self, visit: Visit) -> None:
+        visit.close_without_notice()
+        await visit.until_gone()
+
+
+@dataclass(frozen=True, slots=True)
 class Hear:
     """Take this many bytes of what the client sends, and of a body no more than that."""
 

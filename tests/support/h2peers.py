@@ -18,6 +18,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.settings
+import hyperframe.frame
 import trustme
 
 from tests.support.clients import RawClient
@@ -119,12 +120,29 @@ class Stream:
     path: str
     fields: dict[str, str]
     body: bytes = b""
+    trailers: list[tuple[str, str]] = field(default_factory=list)
     reset: bool = False
     """The other side gave it up."""
 
 
 END: Final = "end"
-type Answer = tuple[int, bytes] | tuple[int, bytes, int] | Literal["end"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class H2Reply:
+    """A response in full. `ends`: "stream" is how it should, "never" leaves it open, "connection" closes that with FIN,
+    "goaway" says goodbye to what came later and ends the stream, a number resets the stream with that code."""
+
+    status: int = 200
+    body: bytes = b""
+    fields: tuple[tuple[str, str], ...] = ()
+    hints: tuple[int, ...] = ()
+    """Informational responses that come before it."""
+    trailers: tuple[tuple[str, str], ...] = ()
+    ends: Literal["stream", "never", "connection", "goaway"] | int = "stream"
+
+
+type Answer = H2Reply | tuple[int, bytes] | tuple[int, bytes, int] | Literal["end"] | None
 """Status and body; None is silence. A third value: the stream is reset after the body, with this code. END: the
 connection ends there and then, with RST."""
 
@@ -206,7 +224,9 @@ class H2Origin:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             connection.close()
         except OSError:
-            return
+            with contextlib.suppress(OSError):
+                connection.sendall(conn.data_to_send())
+                connection.close()
 
     def _take(
         self, conn: h2.connection.H2Connection, event: h2.events.Event, streams: dict[int, Stream], number: int
@@ -217,6 +237,8 @@ class H2Origin:
         elif isinstance(event, h2.events.DataReceived):
             streams[event.stream_id or 0].body += event.data or b""
             conn.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+        elif isinstance(event, h2.events.TrailersReceived):
+            streams[event.stream_id or 0].trailers = [(str(name), str(value)) for name, value in event.headers or ()]
         elif isinstance(event, h2.events.StreamReset):
             streams[event.stream_id or 0].reset = True
         elif isinstance(event, h2.events.StreamEnded):
@@ -225,8 +247,27 @@ class H2Origin:
             answer = self._answer(stream)
             if isinstance(answer, str):
                 raise ConnectionAbortedError
+            if isinstance(answer, tuple):
+                answer = H2Reply(answer[0], answer[1], ends=answer[2] if len(answer) == 3 else "stream")
             if answer is not None:
-                conn.send_headers(event.stream_id or 0, [(":status", str(answer[0]))])
-                conn.send_data(event.stream_id or 0, answer[1], end_stream=len(answer) == 2)
-                if len(answer) == 3:
-                    conn.reset_stream(event.stream_id or 0, answer[2])
+                self._give(conn, event.stream_id or 0, answer)
+
+    def _give(self, conn: h2.connection.H2Connection, number: int, reply: H2Reply) -> None:
+        for hint in reply.hints:
+            conn.send_headers(number, [(":status", str(hint))])
+        conn.send_headers(number, [(":status", str(reply.status)), *reply.fields])
+        ends = reply.ends in ("stream", "goaway")
+        if reply.ends == "goaway":
+            self._say_goodbye(conn, number)
+        conn.send_data(number, reply.body, end_stream=ends and not reply.trailers)
+        if reply.trailers:
+            conn.send_headers(number, list(reply.trailers), end_stream=True)
+        if isinstance(reply.ends, int):
+            conn.reset_stream(number, reply.ends)
+        elif reply.ends == "connection":
+            raise ConnectionError("on purpose")
+
+    def _say_goodbye(self, conn: h2.connection.H2Connection, last: int) -> None:
+        # The library closes everything with it, so that it is written by hand: it goes out before what is to come.
+        frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=last, error_code=0)
+        conn._data_to_send += frame.serialize()

@@ -101,6 +101,10 @@ class Visit:
         """FIN, and go on reading."""
         self._writer.write_eof()
 
+    def close_without_notice(self) -> None:
+        """End the connection with FIN, over TLS without the close_notify that belongs to it."""
+        self._writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+
     def reset(self) -> None:
         """End the connection with RST."""
         connection = self._writer.get_extra_info("socket")
