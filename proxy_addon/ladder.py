@@ -202,7 +202,8 @@ def _stalled(state: HostState, change: Stalled, settings: Settings, pace_factor:
         stalls_in_a_row=state.stalls_in_a_row + 1 if counts else state.stalls_in_a_row,
     )
     slot = change.at + pace_s(state, settings) * pace_factor
-    state = replace(state, next_slot_at=max(state.next_slot_at, slot))
+    # What a probe's claim reserved was for its own time, which may be a whole window, and that is over.
+    state = replace(state, next_slot_at=slot if was_probe else max(state.next_slot_at, slot))
     if change.retry_after_s:
         blocked_until = change.at + min(change.retry_after_s, settings.retry_after_cap)
         state = replace(state, blocked_until=max(state.blocked_until, blocked_until))

@@ -529,6 +529,16 @@ def test_a_probe_that_stalls_pauses_the_host_for_twice_as_long() -> None:
     assert (after.paused_until, after.pauses, after.rung, after.stalled_at) == (NOW + 240, 2, 5, NOW)
 
 
+def test_a_probe_that_stalls_needs_no_more_of_the_time_that_its_claim_reserved() -> None:
+    """The probe of a request that may not be sent again may wait for its whole window."""
+    state = claimed(row(5, stalled=NOW - 121, paused=NOW - 1, pauses=1), limit=600.0)
+    assert state.next_slot_at == NOW + 610
+
+    after = stepped(state, Stalled(at=NOW + 2, sent_at=NOW + 1))
+
+    assert (after.paused_until, after.next_slot_at) == (NOW + 242, NOW + 62)
+
+
 def test_a_probe_given_back_leaves_the_host_probing() -> None:
     state = row(5, slot=NOW + 140, stalled=NOW - 150, in_a_row=10, paused=NOW - 2, pauses=1)
 
