@@ -4,10 +4,14 @@ Public are the command `paceproxy`, the addon in `addon.py`, the settings and th
 internal and may change in any release. One direction: layer → pacing → engine → store. Where to look for what:
 
     ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row)
-    stall, retry, Retry-After, window          retry.py (what a reply means, what a request asks for)
+    stall, retry                               retry.py (what a reply means)
+    Retry-After, rate limits, quota            rate_limits.py
+    window                                     window.py (what a request asks for)
+    numbers, dates, structured fields          field_values.py
     line, waiter                               line.py
     claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
     what an outcome sets off                   outcomes.py
+    what the log says of a host                host_log.py
     a request's life                           engine.py, seen from HTTP: pacing.py
     attempt, hold, connection, time-out        stream.py (its parts: awaiting, uploading, holding, draining, answering,
                                                border), layer.py (installing, origins, handler, dial, reach, http1,

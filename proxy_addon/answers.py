@@ -13,7 +13,7 @@ from http_sf.types import BareItemType
 from mitmproxy import http
 
 from proxy_addon.model import ErrorName, Reply
-from proxy_addon.retry import retry_after_text
+from proxy_addon.rate_limits import retry_after_text
 
 NAME = Token("paceproxy")
 """Our name in `Proxy-Status`."""

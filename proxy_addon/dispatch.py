@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from proxy_addon import ladder
+from proxy_addon import host_log, ladder
 from proxy_addon.clock import Clock
 from proxy_addon.grants import Grants
 from proxy_addon.host_local import Happened, Host
@@ -115,7 +115,7 @@ class Dispatch:
         finally:
             host.writing = False
         row, old = written.row, before or ladder.HEALTHY
-        self._tell(host, old, row)
+        host_log.tell_change(host, old, row, clock=self._clock, settings=self._settings)
         if row is None:
             return
         if isinstance(change, ladder.Sent) and happened.grant is not None and row.next_slot_at != old.next_slot_at:
@@ -123,31 +123,12 @@ class Dispatch:
         if isinstance(change, ladder.Stalled) and row.paused_until > old.paused_until:
             self._paused(host, row, happened.request)
 
-    def _tell(self, host: Host, old: HostState, row: HostState | None) -> None:
-        """In the log: that a host has become slow, and that it is well again. The steps between are for debugging."""
-        rung = row.rung if row is not None else 0
-        if row is not None and old.rung == 0 < rung:
-            pace_s = ladder.pace_s(row, self._settings)
-            why = host.last_stall.error if host.last_stall else "as it was before"
-            logger.info("%s is slow (%s): one attempt in %g s, %d waiting.", host.name, why, pace_s, len(host.line))
-        elif rung == 0 < old.rung:
-            logger.info("%s is well again.", host.name)
-        elif row is not None and rung != old.rung:
-            logger.debug("%s: from rung %d to %d.", host.name, old.rung, rung)
-
     def _paused(self, host: Host, row: HostState, request: Request | None) -> None:
         if request is not None:
             request.began_pause_until = row.paused_until
-        error = host.last_stall.error if host.last_stall else None
-        logger.warning(
-            "%s is left alone for %.0f s: it has stalled %d times in a row, last with %s.",
-            host.name,
-            row.paused_until - self._clock.now(),
-            row.stalls_in_a_row,
-            error,
-        )
-        if error is not None:
-            self._emit(HostPaused(host.name, row.paused_until, row.stalls_in_a_row, error))
+        host_log.tell_pause(host, row, now=self._clock.now())
+        if host.last_stall is not None:
+            self._emit(HostPaused(host.name, row.paused_until, row.stalls_in_a_row, host.last_stall.error))
 
     async def _turn(self, host: Host) -> float | None:
         """Do the next thing there is to do. Returns when to look again (monotonic), None for at once."""

@@ -1,7 +1,7 @@
 """What this process remembers of one host beside its row: the line, what is in flight, what is known of its pages.
 
 Bookkeeping with a few questions about it; no I/O, no arithmetic on the ladder. Written by `engine.py` and
-`dispatch.py` only.
+`dispatch.py`, its last two marks by `host_log.py`.
 """
 
 import asyncio
@@ -65,6 +65,10 @@ class Host:
     stalled_since: set[int] = field(default_factory=set)
     """Which requests have stalled since the last page, at most `STALLED_REQUESTS_KNOWN`, by number."""
     last_stall: LastStall | None = None
+    called_slow: bool = False
+    """The log says that it is slow, and not yet that it is well again."""
+    called_blocked: float | None = None
+    """When the log last said that it is blocked."""
 
     @property
     def settled(self) -> bool:

@@ -1,12 +1,12 @@
 """What an attempt's outcome sets off: the change to its host, the decision on its request, the event.
 
 Everything is decided at once from what this process knows; `dispatch.py` writes the change to the row. The meaning of
-a reply is in `retry.py`, the arithmetic on the row in `ladder.py`.
+a reply is in `retry.py` and `rate_limits.py`, the arithmetic on the row in `ladder.py`.
 """
 
 from collections.abc import Callable
 
-from proxy_addon import ladder, retry
+from proxy_addon import ladder, rate_limits, retry
 from proxy_addon.clock import Clock
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host
@@ -58,18 +58,22 @@ class Outcomes:
         recorded, request.overdue = request.overdue, False
         request.last_reply, request.rung = reply, grant.rung
         request.outcome, request.error = verdict.outcome, verdict.error
+        asked_s = self._asked_s(host, reply, verdict.outcome)
         if verdict.outcome is Outcome.SERVED:
-            self._served(host, request, grant, reply)
+            self._served(host, request, grant, asked_s)
         elif verdict.outcome is Outcome.STALL and not recorded:
-            self._stalled(host, request, grant, verdict, reply)
+            self._stalled(host, request, grant, verdict, reply.status, asked_s)
         elif not recorded:
             self._given_back(host, grant)
+        elif asked_s:
+            asked = ladder.Stalled(self._clock.now(), self._sent_at(grant), False, False, asked_s)
+            self._dispatch.happen(host, Happened(asked, request))
         if not recorded:
             self._attempt_ended(request, grant, verdict)
         self._grants.end(host, request, grant)
         if verdict.outcome is not Outcome.STALL:
             return Deliver()
-        return self._after_stall(host, request, grant, reply, verdict.error)
+        return self._after_stall(host, request, grant, reply, verdict.error, asked_s)
 
     def overdue(self, host: Host, request: Request, grant: Grant) -> None:
         """The attempt has no head after `attempt_timeout`: that is its stall, and it goes on."""
@@ -77,7 +81,7 @@ class Outcomes:
         verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
         if verdict.outcome is Outcome.STALL:
             request.overdue = True
-            self._stalled(host, request, grant, verdict, reply)
+            self._stalled(host, request, grant, verdict)
             self._attempt_ended(request, grant, verdict)
 
     def cut(self, host: Host, request: Request) -> None:
@@ -106,47 +110,69 @@ class Outcomes:
             pass
         elif request.left and waited_long and silent and error.value in self._settings.stalls:
             verdict = retry.Classified(Outcome.STALL, error, climbs=True)
-            self._stalled(host, request, grant, verdict, Reply(error=error))
+            self._stalled(host, request, grant, verdict)
             self._attempt_ended(request, grant, verdict)
         else:
             if grant.sent is not None:
                 self._attempt_ended(request, grant, retry.Classified(Outcome.ABANDONED))
             else:
                 request.attempts -= 1
-            if not self._grants.pass_on(host, grant):
+            if self._held(host) or not self._grants.pass_on(host, grant):
                 self._given_back(host, grant)
         self._grants.end(host, request, grant)
 
-    def _served(self, host: Host, request: Request, grant: Grant, reply: Reply) -> None:
+    def _asked_s(self, host: Host, reply: Reply, outcome: Outcome) -> float | None:
+        """For how long the reply asks to be left alone, by its fields."""
+        now, asked_s = self._clock.now(), None
+        if outcome is Outcome.SERVED:
+            asked_s = rate_limits.quota_s(reply, now=now)
+        elif outcome is Outcome.STALL:
+            asked_s = rate_limits.asked_s(reply, now=now)
+        if asked_s is not None and asked_s > self._settings.retry_after_cap:
+            self._emit(RetryAfterCapped(host.name, asked_s))
+        return asked_s
+
+    def _served(self, host: Host, request: Request, grant: Grant, quota_s: float | None) -> None:
         now = self._clock.now()
         sent = grant.sent if grant.sent is not None else grant.granted
         host.note_served(at=self._clock.monotonic(), sent=sent)
-        if host.settled and self._rows.get(host.name) is None:
+        if not quota_s and host.settled and self._rows.get(host.name) is None:
             return
-        change = ladder.Served(now, self._sent_at(grant), began_pause_until=request.began_pause_until)
+        change = ladder.Served(now, self._sent_at(grant), quota_s, request.began_pause_until)
         request.began_pause_until = None
         self._dispatch.happen(host, Happened(change, request))
 
-    def _stalled(self, host: Host, request: Request, grant: Grant, verdict: retry.Classified, reply: Reply) -> None:
+    def _stalled(
+        self,
+        host: Host,
+        request: Request,
+        grant: Grant,
+        verdict: retry.Classified,
+        status: int | None = None,
+        asked_s: float | None = None,
+    ) -> None:
         now, error = self._clock.now(), verdict.error
         assert error is not None
         host.note_stalled(request)
         host.last_stall = LastStall(error, now)
-        at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, reply.status)
+        at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, status)
         climbs = verdict.climbs and not at_fault
         counts = climbs and request.counted < self._settings.pause_per_request
         request.counted += counts
         request.stalls += 1
         if request.first_stall is None:
             request.first_stall = self._clock.monotonic()
-        retry_after_s = retry.retry_after_s(reply.fields, now=now)
-        if retry_after_s is not None and retry_after_s > self._settings.retry_after_cap:
-            self._emit(RetryAfterCapped(host.name, retry_after_s))
-        change = ladder.Stalled(now, self._sent_at(grant), climbs, counts, retry_after_s)
+        change = ladder.Stalled(now, self._sent_at(grant), climbs, counts, asked_s)
         self._dispatch.happen(host, Happened(change, request))
 
     def _after_stall(
-        self, host: Host, request: Request, grant: Grant, reply: Reply, error: ErrorName | None
+        self,
+        host: Host,
+        request: Request,
+        grant: Grant,
+        reply: Reply,
+        error: ErrorName | None,
+        asked_s: float | None,
     ) -> Decision:
         """Whether a stalled request is sent again. It is not, and gets this reply, when:
 
@@ -167,12 +193,17 @@ class Outcomes:
         ):
             return Deliver()
         request.not_before = now + settings.ladder[min(request.stalls, len(settings.ladder) - 1)]
-        asked_s = retry.retry_after_s(reply.fields, now=self._clock.now()) or 0.0
+        asked_s = asked_s or 0.0
         if error is not ErrorName.RATE_LIMITED:
             asked_s = min(asked_s, settings.retry_after_cap)
         if request.not_before >= request.closes or now + asked_s > request.closes:
             return Deliver()
         return Retry()
+
+    def _held(self, host: Host) -> bool:
+        """Whether nothing may be sent to the host now, or what has just happened may yet come to that."""
+        row = self._rows.get(host.name)
+        return bool(host.happened) or host.writing or (row is not None and ladder.held_until(row) > self._clock.now())
 
     def _given_back(self, host: Host, grant: Grant) -> None:
         if grant.wrote is not None:

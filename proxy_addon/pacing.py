@@ -19,6 +19,7 @@ from proxy_addon.model import ErrorName, Outcome, Reply
 from proxy_addon.request import Deliver, Grant, Refusal, Refused, Request, Retry
 from proxy_addon.responses import is_event_stream
 from proxy_addon.settings import Settings
+from proxy_addon.window import window_s
 
 OURS = "Pace-Window"
 """A request field for us alone: it is not sent on."""
@@ -85,7 +86,7 @@ class Pacer:
             host_key(request.scheme, request.host, request.port),
             method=request.method,
             keyed="Idempotency-Key" in request.headers,
-            window_s=retry.window_s(fields, settings=self._settings),
+            window_s=window_s(fields, settings=self._settings),
             client=exchange.flow.client_conn.peername[0],
         )
         self._open += 1

@@ -63,7 +63,7 @@ STALLED_REQUEST = (
     "ladder:slot_at",
     "outcomes:Outcomes._after_stall",
     "retry:may_send_again",
-    "retry:retry_after_s",
+    "rate_limits:asked_s",
     "host_local:Host.note_stalled",
     "line:Line.enter",
     "line:Line.head",
