@@ -12,6 +12,7 @@ from http_sf import Token, ser
 from http_sf.types import BareItemType
 from mitmproxy import http
 
+from proxy_addon.field_values import structured_list
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.rate_limits import retry_after_text
 
@@ -118,9 +119,17 @@ def printable(text: str) -> str:
 
 
 def annotate(response: http.Response, course: Course) -> None:
-    """Say in the origin's response what it took to get it; nothing where it took nothing."""
-    if not course.untouched:
-        response.headers.add("Proxy-Status", proxy_status(course))
+    """Say in the origin's response what it took to get it; nothing where it took nothing.
+
+    Our member comes after those that are there. One line that is not valid makes the whole list unreadable
+    (RFC 9651 §4.2), and would take ours with it: such lines are dropped.
+    """
+    if course.untouched:
+        return
+    lines = response.headers.get_all("Proxy-Status")
+    if not structured_list(lines):
+        lines = [line for line in lines if structured_list([line])]
+    response.headers.set_all("Proxy-Status", [*lines, proxy_status(course)])
 
 
 def error_response(

@@ -22,9 +22,11 @@ NOW = 784_111_777.0
 PRINTABLE = string.ascii_letters + string.digits + string.punctuation + " "
 
 
-def members(text: str) -> object:
+def members(text: str) -> list[object]:
     """A `Proxy-Status` field, parsed as RFC 9209 §2 says."""
-    return parse(text.encode(), tltype="list")
+    found = parse(text.encode(), tltype="list")
+    assert isinstance(found, list)
+    return [*found]
 
 
 def of(response: http.Response) -> object:
@@ -141,6 +143,38 @@ def test_what_it_took_comes_after_what_a_cdn_said() -> None:
         (Token("cdn"), {"received-status": 200}),
         (Token("paceproxy"), {"attempts": 3, "waited": Decimal("12.4"), "rung": 2}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kept"),
+    [
+        (["cdn; received-status=200", 'parent;details="x"'], 'cdn; received-status=200, parent;details="x"'),
+        (['parent;details="a', 'b"'], 'parent;details="a, b"'),
+        (["not a list;"], ""),
+        (["Bad Gateway: 17", "parent;error=dns_timeout"], "parent;error=dns_timeout"),
+        (["cdn, "], ""),
+        ([""], ""),
+        (["", "cdn"], "cdn"),
+        (["\udcff"], ""),
+        (["b\u00fccher"], ""),
+    ],
+)
+def test_what_others_said_that_is_no_list_cannot_make_ours_unreadable(theirs: list[str], kept: str) -> None:
+    response = http.Response.make(200, b"page")
+    response.headers.set_all("PROXY-STATUS", theirs)
+    annotate(response, WINDING)
+    lines = response.headers.get_all("Proxy-Status")
+    assert ", ".join(lines[:-1]) == kept
+    assert members(", ".join(lines)) == [
+        *(members(kept) if kept else []),
+        (Token("paceproxy"), {"attempts": 3, "waited": Decimal("12.4"), "rung": 2}),
+    ]
+
+
+def test_what_others_said_stays_as_it_was_where_it_took_nothing() -> None:
+    response = http.Response.make(200, b"page", {"Proxy-Status": "not a list;"})
+    annotate(response, STRAIGHT)
+    assert response.headers.get_all("Proxy-Status") == ["not a list;"]
 
 
 # --- our own errors
