@@ -18,7 +18,7 @@ COMMAND = Path(__file__).parents[1] / "support" / "faulty_command.py"
 # What is called for every request, and what only for one whose first attempt stalled.
 EVERY_REQUEST = (
     "hosts:host_key",
-    "retry:window_s",
+    "window:window_s",
     "retry:classify",
     "engine:Engine.accept",
     "engine:Engine.grant",
@@ -29,6 +29,7 @@ EVERY_REQUEST = (
     "grants:Grants.limits",
     "grants:Grants.end",
     "host_local:Hosts.__getitem__",
+    "rate_limits:quota_s",
     "host_local:Host.note_served",
     "pacing:Pacer.accept",
     "pacing:Pacer.prepare",
