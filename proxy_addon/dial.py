@@ -20,7 +20,8 @@ from mitmproxy.proxy.server import ConnectionIO
 from proxy_addon.clock import Clock
 from proxy_addon.handler import SafeConnectionHandler
 from proxy_addon.model import ErrorName, Reply
-from proxy_addon.reach import DialError, Names, Reader, dial
+from proxy_addon.names import Names
+from proxy_addon.reach import DialError, Reader, dial
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class PacedConnectionHandler(SafeConnectionHandler):
         addresses = await self._permitted(server, host, port)
         if server.error:  # An addon vetoed it in the `server_connect` hook.
             raise DialError(ErrorName.DESTINATION_IP_PROHIBITED, "the connection is not permitted")
-        reader, writer = await dial(addresses, port, server.sockname)
+        reader, writer = await dial(addresses, port, server.sockname, clock=self._clock)
         server.timestamp_tcp_setup = self._clock.now()
         server.state = ConnectionState.OPEN
         server.peername = writer.get_extra_info("peername")
@@ -117,7 +118,7 @@ class PacedConnectionHandler(SafeConnectionHandler):
         """The addresses to dial for a name: all that it has, without those that are refused."""
         self._looking_up.add(server)
         try:
-            addresses = await self._names.addresses(host, port)
+            addresses = await self._names.addresses(host)
         finally:
             self._looking_up.discard(server)
         mode = self.client.proxy_mode
@@ -154,7 +155,7 @@ def paced_connections(*, clock: Clock, refuse: Refuse) -> Iterator[None]:
     mitmproxy makes its handlers by a name in a module; there is no other way to have it make ours.
     """
     stock = mode_servers.ProxyConnectionHandler
-    make = functools.partial(PacedConnectionHandler, clock=clock, names=Names(), refuse=refuse)
+    make = functools.partial(PacedConnectionHandler, clock=clock, names=Names(clock), refuse=refuse)
     mode_servers.ProxyConnectionHandler = make  # type: ignore[misc, assignment]
     try:
         yield

@@ -1,7 +1,7 @@
-"""From a name to a connection: the lookup, the dialling, and why it failed.
+"""From addresses to a connection: the dialling, and why it failed.
 
-Sockets and asyncio only, no mitmproxy: which name is wanted, and who is told, is in `dial.py`. The errors are decided
-here, where the exceptions are at hand.
+Sockets and asyncio only, no mitmproxy: who wants the connection, and who is told, is in `dial.py`. The errors are
+decided here, where the exceptions are at hand. Where the addresses come from is in `names.py`.
 """
 
 import asyncio
@@ -10,15 +10,11 @@ import errno
 import functools
 import os
 import socket
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from proxy_addon.clock import Clock
 from proxy_addon.model import ErrorName, Reply
-
-LOOKUPS_AT_ONCE = 64
-"""Threads that may be in the system's resolver at a time. A dead name server keeps one for up to half a minute, so
-there must be far more of them than names that are dead at the same time."""
+from proxy_addon.race import NoneWorkedError, first_to_work, interleaved
 
 
 class DialError(Exception):
@@ -27,81 +23,6 @@ class DialError(Exception):
     def __init__(self, error: ErrorName, details: str, *, charged: bool = True) -> None:
         super().__init__(details)
         self.reply = Reply(error=error, details=details, charged=charged)
-
-
-class Names:
-    """Looks up names in threads of its own, one at a time per name, so that a slow name holds up no other."""
-
-    def __init__(self) -> None:
-        self._room = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-        self._pending: dict[tuple[str, int], asyncio.Task[list[str]]] = {}
-
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """The numeric addresses of a name, in the system's order, without duplicates.
-
-        A numeric `host` is itself its address and needs no thread. Raises `DialError`. Cancelling it leaves the
-        lookup running for whoever else waits for it.
-        """
-        with contextlib.suppress(OSError, ValueError):
-            return _numeric(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-        lookup = self._pending.get((host, port))
-        if lookup is None:
-            lookup = asyncio.create_task(self._look_up(host, port))
-            if not lookup.done():
-                self._pending[host, port] = lookup
-                lookup.add_done_callback(functools.partial(self._forget, (host, port)))
-        await asyncio.wait([lookup])
-        try:
-            return lookup.result()
-        except socket.gaierror as error:
-            raise _lookup_error(error) from error
-        except ValueError as error:  # No label may be longer than 63 bytes, and so on.
-            raise DialError(ErrorName.DNS_ERROR, "the name is not a valid host name") from error
-
-    async def _look_up(self, host: str, port: int) -> list[str]:
-        async with self._room:
-            loop = asyncio.get_running_loop()
-            found: asyncio.Future[list[str]] = loop.create_future()
-            # A daemon: a resolver that hangs must not keep the process from ending.
-            threading.Thread(
-                target=_ask_system, args=(loop, found, host, port), name=f"lookup of {host}", daemon=True
-            ).start()
-            return await found
-
-    def _forget(self, name: tuple[str, int], lookup: asyncio.Task[list[str]]) -> None:
-        del self._pending[name]
-        if not lookup.cancelled():
-            lookup.exception()  # Marks it as seen: everybody who waited may have left.
-
-
-def _ask_system(loop: asyncio.AbstractEventLoop, found: "asyncio.Future[list[str]]", host: str, port: int) -> None:
-    """In a thread: look a name up, and hand the result or the exception to the loop."""
-    answer: Callable[[], None]
-    try:
-        addresses = _numeric(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        answer = functools.partial(found.set_result, addresses)
-    except Exception as error:
-        answer = functools.partial(found.set_exception, error)
-    with contextlib.suppress(RuntimeError):  # The loop has been closed meanwhile.
-        loop.call_soon_threadsafe(_unless_done, found, answer)
-
-
-def _unless_done(found: "asyncio.Future[list[str]]", answer: Callable[[], None]) -> None:
-    if not found.done():
-        answer()
-
-
-def _numeric(found: Sequence[tuple[Any, ...]]) -> list[str]:
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
-_FOR_THE_MOMENT = frozenset({socket.EAI_AGAIN, socket.EAI_MEMORY, socket.EAI_SYSTEM})
-
-
-def _lookup_error(error: socket.gaierror) -> DialError:
-    if error.errno in _FOR_THE_MOMENT:
-        return DialError(ErrorName.DNS_TIMEOUT, "the name lookup failed for the moment")
-    return DialError(ErrorName.DNS_ERROR, "the name does not resolve")
 
 
 _BY_ERRNO: dict[int | None, tuple[ErrorName, str]] = {
@@ -119,12 +40,21 @@ _BY_ERRNO: dict[int | None, tuple[ErrorName, str]] = {
 }
 
 
+_MOST_TELLING = (
+    ErrorName.CONNECTION_TIMEOUT,
+    ErrorName.CONNECTION_TERMINATED,
+    ErrorName.CONNECTION_REFUSED,
+    ErrorName.DESTINATION_IP_UNROUTABLE,
+)
+"""Which of several errors is told. First what is worth waiting out: a host with one address that is overloaded and one
+that refuses is overloaded. Last what says nothing of the host: a machine without IPv6 fails so on every IPv6 address.
+"""
+
+
 def connect_error(errors: Sequence[OSError]) -> DialError:
     """What it means that every address of a host failed, each with one of `errors` (at least one).
 
-    With several, one that came from the host itself says more than "no route": a machine without IPv6 fails on
-    every IPv6 address in that way. An errno that is not in the table (too many open files, no free port) is a fault
-    of this machine.
+    An errno that is not in the table (too many open files, no free port) is a fault of this machine.
     """
     known = [found for error in errors if (found := _BY_ERRNO.get(error.errno)) is not None]
     if not known:
@@ -133,9 +63,7 @@ def connect_error(errors: Sequence[OSError]) -> DialError:
             f"cannot connect: {errno.errorcode.get(errors[-1].errno or 0, 'unknown error')}",
             charged=False,
         )
-    telling = [found for found in known if found[0] is not ErrorName.DESTINATION_IP_UNROUTABLE]
-    name, details = (telling or known)[0]
-    return DialError(name, details)
+    return DialError(*min(known, key=lambda found: _MOST_TELLING.index(found[0])))
 
 
 class Reader(asyncio.StreamReader):
@@ -176,23 +104,51 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 
 async def dial(
-    addresses: Sequence[str], port: int, local: tuple[str, int] | None
+    addresses: Sequence[str], port: int, local: tuple[str, int] | None, *, clock: Clock
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the first of these addresses that takes one."""
-    errors: list[OSError] = []
-    for address in addresses:
-        try:
-            return await _connect(address, port, local)
-        except OSError as error:
-            errors.append(error)
-    raise connect_error(errors) from errors[0]
+    """A connection to the first of these addresses that takes one; by Happy Eyeballs, where there are several.
 
-
-async def _connect(
-    address: str, port: int, local: tuple[str, int] | None
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    `local` is the address to connect from, if that matters.
+    """
+    made = await _first_connected(addresses, port, local, clock)
     loop = asyncio.get_running_loop()
     reader = Reader(loop=loop)
     protocol = _Protocol(reader)
-    transport, _ = await loop.create_connection(lambda: protocol, address, port, local_addr=local)
+    try:
+        transport, _ = await loop.create_connection(lambda: protocol, sock=made)
+    except BaseException:
+        made.close()
+        raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _first_connected(
+    addresses: Sequence[str], port: int, local: tuple[str, int] | None, clock: Clock
+) -> socket.socket:
+    try:
+        if len(addresses) == 1:
+            return await _connect(addresses[0], port, local)
+        attempts = [functools.partial(_connect, address, port, local) for address in interleaved(addresses)]
+        return await first_to_work(attempts, clock=clock, discard=socket.socket.close)
+    except NoneWorkedError as error:
+        raise connect_error(error.errors) from error.errors[0]
+    except OSError as error:
+        raise connect_error([error]) from error
+
+
+async def _connect(address: str, port: int, local: tuple[str, int] | None) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror as error:  # The zone of an IPv6 address names no interface.
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL)) from error
+    family, kind, protocol, _, target = found[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setblocking(False)
+        if local is not None:
+            made.bind(local)
+        await asyncio.get_running_loop().sock_connect(made, target)
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -15,6 +15,7 @@ from proxy_addon.model import ErrorName
 from tests.support.behaviours import late, respond, silent
 from tests.support.clients import RawClient, curl
 from tests.support.origin import Origin
+from tests.support.resolver import Resolver
 from tests.support.rig import Rig, ScriptedPacing
 from tests.support.silence import full_backlog
 from tests.support.waiting import until
@@ -237,3 +238,57 @@ def test_a_response_is_read_no_faster_than_its_client_takes_it(origin: Origin, c
             most = max(most, rig.call(lambda: handler.unsent_bytes(handler.client)))
             received += len(client.receive(1_000_000))
         assert most < 1_000_000
+
+
+# Names with several addresses.
+
+
+def test_a_dead_ipv6_address_is_no_stall(confdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time-out would be ours, after 5 s, or the system's, after two minutes."""
+    with Origin() as origin, full_backlog("::1", origin.port), Rig(ScriptedPacing(), confdir=confdir) as rig:
+        Resolver(monkeypatch, {"shop.example": ["::1", "127.0.0.1"]})
+        assert curl(rig.url, f"http://shop.example:{origin.port}/x").answer.status == 200
+    assert [reply.error for reply in rig.pacing.replies("/x")] == [None]
+    assert len(origin.connections) == 1
+
+
+def test_a_host_with_ipv6_alone_is_reached(confdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Origin(address="::1") as origin, Rig(confdir=confdir) as rig:
+        Resolver(monkeypatch, {"shop.example": ["::1"]})
+        assert curl(rig.url, f"http://shop.example:{origin.port}/x").answer.status == 200
+    assert origin.hits("/x") == 1
+
+
+def test_only_the_addresses_that_were_asked_about_are_dialled(confdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that changes between the question and the dialling does not lead round the guard."""
+    asked: list[str] = []
+
+    def refuse(address: str, port: int, *, configured: bool) -> ErrorName | None:
+        asked.append(address)
+        resolver.table["rebound.example"] = ["127.0.0.1"]
+        return None if address.startswith("192.0.2.") else ErrorName.DESTINATION_IP_PROHIBITED
+
+    pacing = ScriptedPacing(max_attempts=1, connect_timeout_s=0.1)
+    with Origin() as origin, Rig(pacing, confdir=confdir, refuse=refuse) as rig:
+        resolver = Resolver(monkeypatch, {"rebound.example": ["192.0.2.77", "127.0.0.1"]})
+        curl(rig.url, f"http://rebound.example:{origin.port}/x")
+        assert asked == ["192.0.2.77", "127.0.0.1"]
+        assert resolver.asked == ["rebound.example"]
+        assert origin.connections == []
+        curl(rig.url, f"http://rebound.example:{origin.port}/y")
+    assert origin.connections == []
+    assert pacing.errors("/y") == [ErrorName.DESTINATION_IP_PROHIBITED]
+    assert [reply.charged for reply in pacing.replies("/y")] == [False]
+
+
+def test_a_slow_lookup_holds_up_no_other_host(origin: Origin, confdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pacing = ScriptedPacing(max_attempts=1, connect_timeout_s=0.5)
+    with Rig(pacing, confdir=confdir) as rig, RawClient(rig.port) as slow:
+        resolver = Resolver(monkeypatch, {"quick.example": ["127.0.0.1"]})
+        slow.get(f"http://slow.example:{origin.port}/slow")
+        until(lambda: resolver.asked, "the lookup had begun")
+        assert curl(rig.url, f"http://quick.example:{origin.port}/x").answer.status == 200
+        assert pacing.replies("/slow") == []
+        assert slow.answer().status == 504
+        resolver.go_on.set()
+    assert pacing.errors("/slow") == [ErrorName.DNS_TIMEOUT]

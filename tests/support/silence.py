@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def full_backlog() -> Iterator[int]:
+def full_backlog(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """A port on loopback whose SYNs get no answer, as with a host that is overloaded or gone."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        listener = stack.enter_context(socket.create_server((address, port), family=family, backlog=0))
         for _ in range(4):
-            filler = stack.enter_context(socket.socket())
+            filler = stack.enter_context(socket.socket(family))
             filler.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 filler.connect(listener.getsockname())
