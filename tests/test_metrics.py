@@ -1,9 +1,6 @@
 """The exposition after literal events and a literal snapshot, read back by prometheus-client's own parser."""
 
-import os
 import platform
-import shutil
-import subprocess
 
 import mitmproxy.version
 import pytest
@@ -29,6 +26,7 @@ from proxy_addon.model import (
     StoreFailed,
     StoreRecovered,
 )
+from tests.support import promtool
 
 NOW = 1_800_000_000.0
 IDLE = Snapshot(hosts=(), waiting=0, in_flight=0, store_up=True, at=NOW)
@@ -471,14 +469,8 @@ def test_an_engine_that_cannot_tell_its_state_fails_the_scrape() -> None:
 
 
 def test_promtool_finds_no_fault() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        reason = "promtool is not on PATH: install Debian's package prometheus"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
     body, _ = after(*SEVERAL_EVENTS, snapshot=of_hosts(view('a"b', rung=1))).expose()
 
-    result = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False, timeout=60)
+    result = promtool.run("check", "metrics", given=body)
 
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
