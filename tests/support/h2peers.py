@@ -147,6 +147,10 @@ type Answer = H2Reply | tuple[int, bytes] | tuple[int, bytes, int] | Literal["en
 connection ends there and then, with RST."""
 
 
+class _End(Exception):
+    """End the connection with FIN."""
+
+
 class H2Origin:
     """An HTTP/2 origin over TLS for localhost. `answer` is asked once for each complete request."""
 
@@ -223,10 +227,15 @@ class H2Origin:
         except ConnectionAbortedError:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             connection.close()
-        except OSError:
+        except _End:
+            connection.sendall(conn.data_to_send())
             with contextlib.suppress(OSError):
-                connection.sendall(conn.data_to_send())
-                connection.close()
+                # To close while something is unread would be a reset, which takes back what was sent last.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+        except OSError:
+            return
 
     def _take(
         self, conn: h2.connection.H2Connection, event: h2.events.Event, streams: dict[int, Stream], number: int
@@ -265,7 +274,7 @@ class H2Origin:
         if isinstance(reply.ends, int):
             conn.reset_stream(number, reply.ends)
         elif reply.ends == "connection":
-            raise ConnectionError("on purpose")
+            raise _End
 
     def _say_goodbye(self, conn: h2.connection.H2Connection, last: int) -> None:
         # The library closes everything with it, so that it is written by hand: it goes out before what is to come.
