@@ -212,7 +212,8 @@ class Dispatch:
     async def _release(self, host: Host) -> bool:
         """Let waiters go whose host has no row (any more). False: nobody may go yet.
 
-        1. the row went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes.
+        1. the row went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes; and
+           one for each attempt that ends of those that were on their way then.
         2. else the host was well when they came: at once.
         """
         line = host.line
@@ -220,16 +221,18 @@ class Dispatch:
             host.paced, host.releasing = False, True
             host.begin_batches()
         if host.releasing and host.batch_left == 0:
-            if host.batch_out:
+            if not host.batch_out:
+                host.batch_left = min(host.batch, line.in_line)
+            elif not host.room:
                 return False
-            host.batch_left = min(host.batch, line.in_line)
         for _ in range(AT_ONCE):
             head = line.head()
-            if head is None or (host.releasing and host.batch_left == 0):
+            in_batch = host.releasing and not host.room
+            if head is None or (in_batch and host.batch_left == 0):
                 break
-            if host.releasing:
+            if in_batch:
                 host.batch_left -= 1
-            self.grants.grant(host, head.item, rung=0, batch=host.releasing)
+            self.grants.grant(host, head.item, rung=0, batch=in_batch)
         host.releasing = host.releasing and line.in_line > 0
         await asyncio.sleep(0)
         return True

@@ -29,8 +29,9 @@ class Grants:
 
     def enter(self, host: Host, request: Request) -> "asyncio.Future[Grant | Refusal]":
         """Take a place in the line; the future says what it came to."""
-        waiter = Waiter(request, request.window_s, request.closes)
-        host.line.enter(waiter, now=self._clock.monotonic(), not_before=request.not_before)
+        waiter = Waiter(request, request.window_s, request.closes, request.rests_for_page)
+        not_before = 0.0 if host.page_since(request.rests_for_page) else request.not_before
+        host.line.enter(waiter, now=self._clock.monotonic(), not_before=not_before)
         request.waiter = waiter
         request.answered = asyncio.get_running_loop().create_future()
         self.waiting += 1

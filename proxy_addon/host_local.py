@@ -47,6 +47,8 @@ class Host:
     """The host had a row when its task last looked."""
     releasing: bool = False
     """The row went while there were waiters: they leave in batches that double."""
+    carried: int = 0
+    """How many attempts were on their way when the row went. The host bears so many, and is let have them."""
     batch: int = 1
     """The size of the batch that is leaving."""
     batch_left: int = 0
@@ -89,6 +91,10 @@ class Host:
         if len(self.stalled_since) < STALLED_REQUESTS_KNOWN:
             self.stalled_since.add(request.number)
 
+    def page_since(self, moment: float | None) -> bool:
+        """Whether an attempt sent after `moment` was served; False where that is None."""
+        return moment is not None and self.served_sent is not None and self.served_sent > moment
+
     def page_at_fault(self, request: Request, status: int | None) -> bool:
         """Whether there is evidence that `request` keeps failing though the host is well.
 
@@ -97,7 +103,7 @@ class Host:
         """
         if request.first_stall is None:
             return False
-        if self.served_sent is not None and self.served_sent > request.first_stall:
+        if self.page_since(request.first_stall):
             return True
         return status == 500 and self.served is not None and len(self.stalled_since) < STALLED_REQUESTS_KNOWN
 
@@ -109,8 +115,14 @@ class Host:
                 self.batch *= 2
 
     def begin_batches(self) -> None:
+        self.carried = self.in_flight
         self.batch, self.batch_left = 1, 0
         self.batch_out.clear()
+
+    @property
+    def room(self) -> bool:
+        """Whether the host has less to do than when the row went, the batch aside."""
+        return self.in_flight - len(self.batch_out) < self.carried
 
 
 class Hosts:

@@ -5,7 +5,7 @@ at most O(log n); a waiter that leaves is only marked, and dropped when it comes
 
 A waiter is either *resting* (a retry that may not re-enter the line yet) or *in line*, ordered by its virtual
 deadline: the moment it entered plus the full length of its window. With equal windows that is first come, first
-served.
+served. A rest is over at its time; some end sooner, with a page of the host.
 """
 
 from dataclasses import dataclass, field
@@ -22,6 +22,8 @@ class Waiter[T]:
     """The full length of the request's window, for the order."""
     closes: float
     """When its window closes."""
+    rests_for_page: float | None = None
+    """While it rests: a page sent after this moment ends its rest."""
     gone: bool = False
     resting: bool = False
 
@@ -32,6 +34,7 @@ class Line[T]:
 
     _order: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
     _resting: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
+    _for_page: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
     _closing: list[tuple[float, int, Waiter[T]]] = field(default_factory=list)
     _numbers: "count[int]" = field(default_factory=count)
     _in_line: int = 0
@@ -54,6 +57,8 @@ class Line[T]:
         if not_before > now:
             waiter.resting = True
             heappush(self._resting, (not_before, number, waiter))
+            if waiter.rests_for_page is not None:
+                heappush(self._for_page, (waiter.rests_for_page, number, waiter))
         else:
             self._in_line += 1
             heappush(self._order, (now + waiter.window_s, number, waiter))
@@ -66,18 +71,31 @@ class Line[T]:
         self._present -= 1
         if not waiter.resting:
             self._in_line -= 1
-        for heap in (self._order, self._resting, self._closing):
+        for heap in (self._order, self._resting, self._for_page, self._closing):
             if len(heap) > 64 and len(heap) > 4 * self._present:
                 heap[:] = [entry for entry in heap if not entry[2].gone]
                 heapify(heap)
 
     def wake_rested(self, *, now: float) -> None:
         """Let those into the line whose rest is over, each as of the moment at which it was."""
-        while (entry := _first(self._resting)) and entry[0] <= now:
+        while (entry := _first(self._resting, resting=True)) and entry[0] <= now:
             until, number, waiter = heappop(self._resting)
-            waiter.resting = False
-            self._in_line += 1
-            heappush(self._order, (until + waiter.window_s, number, waiter))
+            self._end_rest(until, number, waiter)
+
+    def end_rests(self, *, now: float, page_sent: float) -> bool:
+        """A page has come that was sent at `page_sent`: let those into the line whose rest ends with it, the one
+        whose attempt was sent first before the others. False: there were none."""
+        any_ended = False
+        while (entry := _first(self._for_page, resting=True)) and entry[0] < page_sent:
+            _, number, waiter = heappop(self._for_page)
+            self._end_rest(now, number, waiter)
+            any_ended = True
+        return any_ended
+
+    def _end_rest(self, at: float, number: int, waiter: Waiter[T]) -> None:
+        waiter.resting = False
+        self._in_line += 1
+        heappush(self._order, (at + waiter.window_s, number, waiter))
 
     def head(self) -> Waiter[T] | None:
         """The next in line; it stays there."""
@@ -91,7 +109,7 @@ class Line[T]:
 
     def rests_until(self) -> float | None:
         """When the next resting waiter may enter the line."""
-        entry = _first(self._resting)
+        entry = _first(self._resting, resting=True)
         return entry[0] if entry else None
 
     def closes_at(self) -> float | None:
@@ -100,7 +118,10 @@ class Line[T]:
         return entry[0] if entry else None
 
 
-def _first[T](heap: list[tuple[float, int, Waiter[T]]]) -> tuple[float, int, Waiter[T]] | None:
-    while heap and heap[0][2].gone:
+def _first[T](
+    heap: list[tuple[float, int, Waiter[T]]], *, resting: bool = False
+) -> tuple[float, int, Waiter[T]] | None:
+    """The first entry whose waiter is still here, and still rests where only those are meant; others are dropped."""
+    while heap and (heap[0][2].gone or (resting and not heap[0][2].resting)):
         heappop(heap)
     return heap[0] if heap else None

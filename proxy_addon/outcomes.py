@@ -136,6 +136,8 @@ class Outcomes:
         now = self._clock.now()
         sent = grant.sent if grant.sent is not None else grant.granted
         host.note_served(at=self._clock.monotonic(), sent=sent)
+        if host.line.end_rests(now=self._clock.monotonic(), page_sent=sent):
+            self._dispatch.wake(host)
         if not quota_s and host.settled and self._rows.get(host.name) is None:
             return
         change = ladder.Served(now, self._sent_at(grant), quota_s, request.began_pause_until)
@@ -192,7 +194,12 @@ class Outcomes:
             stalls=request.stalls, status=reply.status, settings=settings
         ):
             return Deliver()
-        request.not_before = now + settings.ladder[min(request.stalls, len(settings.ladder) - 1)]
+        # A 500 is an application's error, and tells of no load: a page that the host was sent after it, and served,
+        # shows that there is nothing to wait for. A client that waits for a bad page in vain loads nothing else.
+        faulty = reply.status == 500 and settings.page_fault_after > 0
+        request.rests_for_page = grant.sent if faulty else None
+        rest_s = settings.ladder[min(request.stalls, len(settings.ladder) - 1)]
+        request.not_before = now if host.page_since(request.rests_for_page) else now + rest_s
         asked_s = asked_s or 0.0
         if error is not ErrorName.RATE_LIMITED:
             asked_s = min(asked_s, settings.retry_after_cap)

@@ -94,7 +94,9 @@ class Request:
     redialled: bool = False
     first_stall: float | None = None
     not_before: float = 0.0
-    """It does not re-enter the line before then."""
+    """It does not re-enter the line before then, ..."""
+    rests_for_page: float | None = None
+    """... or before a page comes that was sent after this moment (monotonic); None: whatever comes."""
     next_limit_s: float = 0.0
     """The response time-out that its next attempt asks for; 0: the setting."""
     waited_s: float = 0.0

@@ -1,6 +1,5 @@
 """The engine of one process in virtual time, from the contract: what an outcome leads to, for origins and clients."""
 
-import itertools
 import logging
 
 import pytest
@@ -32,7 +31,6 @@ from tests.support.answers import (
     UNAVAILABLE,
     UNREACHABLE,
     Answer,
-    Hit,
     always,
     by_path,
     in_turn,
@@ -41,7 +39,7 @@ from tests.support.answers import (
     until,
 )
 from tests.support.examples import FIXED
-from tests.support.world import World, ended, virtual
+from tests.support.world import World, check_the_pace, ended, virtual
 
 RESET = Answer(error=ErrorName.CONNECTION_TERMINATED)
 RESET_REUSED = Answer(error=ErrorName.CONNECTION_TERMINATED, reused=True)
@@ -232,139 +230,6 @@ async def test_a_stall_that_does_not_climb_is_tried_again_and_holds_up_nobody(wo
     assert (stalled.status, stalled.done_at) == (200, 2.0)
     assert other.done_at == 1.0
     assert await world.stored() is None
-
-
-# A page's own fault
-
-
-@virtual()
-async def test_a_500_is_given_at_its_fourth_stall_while_the_host_serves_others(world: World) -> None:
-    world.origin = by_path(bad=status(500))
-    bad = world.visit("bad")
-    await world.pass_until(1)
-    world.visit("good")
-    await world.finish()
-
-    assert world.sent("bad") == [0, 2, 7, 22]
-    assert (bad.status, bad.done_at) == (500, 22.0)
-    assert await world.stored() is None
-
-
-@virtual()
-async def test_a_429_is_never_given_early(world: World) -> None:
-    world.origin = by_path(api=status(429))
-    api = world.visit("api")
-    await world.pass_until(1)
-    world.visit("good")
-    await world.finish()
-
-    assert world.sent("api") == [0, 2, 7, 22, 52, 112, 172, 232, 292, 352, 412, 472, 532, 592]
-    assert (api.status, api.done_at) == (429, 592.0)
-
-
-@virtual()
-async def test_the_last_500_of_a_crawl_has_evidence_in_the_pages_before_it(world: World) -> None:
-    world.origin = by_path(bad=status(500))
-    world.visit("good")
-    await world.pass_until(1)
-    bad = world.visit("bad")
-    await world.pass_until(20)
-
-    assert world.process.rung() == 1, "its first stall climbs, its others do not"
-    await world.finish()
-    assert world.sent("bad") == [1, 3, 8, 23]
-    assert bad.status == 500
-
-
-@virtual()
-async def test_a_host_that_never_served_has_no_bad_pages(world: World) -> None:
-    world.origin = always(status(500))
-    visit = world.visit()
-    await world.finish()
-
-    assert len(world.sent()) == 14
-    assert visit.done_at == 592.0
-
-
-@virtual()
-async def test_a_lone_503_after_pages_is_no_evidence(world: World) -> None:
-    world.origin = by_path(bad=UNAVAILABLE)
-    world.visit("good")
-    await world.pass_until(1)
-    bad = world.visit("bad")
-    await world.finish()
-
-    assert world.sent("bad")[:6] == [1, 3, 8, 23, 53, 113]
-    assert bad.done_at == 593.0
-
-
-@virtual()
-async def test_three_500s_since_the_last_page_are_the_pages_fault(world: World) -> None:
-    world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
-    world.visit("good")
-    await world.pass_until(1)
-    bad = [world.visit(f"bad {number}") for number in range(3)]
-    await world.finish()
-
-    assert world.sent()[4:] == [16, 31, 46, 61, 76, 91, 106, 121, 136]
-    assert [visit.request.attempts for visit in bad] == [4, 4, 4]
-    assert [visit.status for visit in bad] == [500, 500, 500]
-
-
-@virtual()
-async def test_a_page_wipes_the_slate_of_500s_clean(world: World) -> None:
-    world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
-    bad = []
-    for at in (0, 300):
-        await world.pass_until(at)
-        world.visit("good")
-        await world.pass_until(at + 200)
-        bad += [world.visit(f"bad {number}") for number in range(2)]
-    await world.finish()
-
-    assert [visit.request.attempts for visit in bad] == [4, 4, 4, 4]
-    assert [visit.status for visit in bad] == [500, 500, 500, 500]
-
-
-@virtual()
-async def test_four_500s_since_the_last_page_are_the_hosts_fault(world: World) -> None:
-    world.origin = lambda hit: status(500) if hit.path.startswith("bad") else PAGE
-    world.visit("good")
-    await world.pass_until(1)
-    bad = [world.visit(f"bad {number}") for number in range(4)]
-    await world.finish()
-
-    assert world.sent()[5:] == [31, 91, 151, 211, 271, 331, 391, 451, 511, 571]
-    assert [visit.done_at for visit in bad] == [601, 571, 601, 601]
-    assert {visit.request.last_reply for visit in bad} == {Reply(status=500)}
-
-
-@virtual(page_fault_after=0)
-async def test_no_page_is_at_fault_where_that_is_switched_off(world: World) -> None:
-    world.origin = by_path(bad=status(500))
-    bad = world.visit("bad", window=100)
-    await world.pass_until(1)
-    world.visit("good")
-    await world.finish()
-
-    assert world.sent("bad") == [0, 2, 7, 22, 52]
-    assert bad.status == 500
-
-
-@virtual()
-async def test_a_retry_after_of_a_page_at_fault_holds_all_the_same(world: World) -> None:
-    world.origin = by_path(bad=status(503, retry_after="30"))
-    bad = world.visit("bad")
-    await world.pass_until(1)
-    world.visit("good")
-    await world.pass_until(31)
-    world.visit("later")
-    await world.finish()
-
-    assert world.sent("good") == [30]
-    assert world.sent("later") == [60]
-    assert world.sent("bad") == [0, 30, 60, 90, 120, 180]
-    assert bad.done_at == 180.0
 
 
 # Time-outs
@@ -971,14 +836,6 @@ def test_whatever_happens_every_request_ends_and_the_pace_holds(
         await world.finish()
         for leaving in leavings:
             leaving.cancel()
-        _check_the_pace(world.hits["shop.example"])
+        check_the_pace(world.hits["shop.example"])
 
     scenario()
-
-
-def _check_the_pace(hits: list[Hit]) -> None:
-    """Two sendings to a paced host are a pace apart; a late one, and what a healthy host got, are exempt."""
-    in_slots = [hit for hit in hits if not hit.late]
-    for earlier, later in itertools.pairwise(in_slots):
-        if earlier.pace_s > 0:
-            assert later.at - earlier.at >= later.pace_s - 1e-6, (earlier, later)

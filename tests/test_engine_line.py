@@ -571,6 +571,25 @@ async def test_newcomers_join_the_line_while_it_exists(world: World) -> None:
     assert newcomer.done_at == 8.0
 
 
+@virtual()
+async def test_a_host_that_serves_on_is_let_have_as_many_as_it_had(world: World) -> None:
+    world.origin = lambda hit: UNAVAILABLE if hit.at == 9 else Answer(after_s=10.0)
+    for at in range(6):
+        await world.pass_until(at)
+        world.visit("early")
+    await world.pass_until(9)
+    world.visit("stalls", window=300)
+    await world.pass_until(9.5)
+    for _ in range(9):
+        world.visit("late", window=100)
+    await world.finish()
+
+    # With the first page, at 10, the row goes. 5 are on their way, and one is the first batch; the others follow
+    # as the 5 end, and the next batch is 2.
+    assert world.sent("late") == [10, 11, 12, 13, 14, 15, 20, 20, 21]
+    assert world.sent("stalls") == [9, 22]
+
+
 @virtual(row=on_rung(1, slot_in=2))
 async def test_a_stall_in_a_batch_ends_the_batches(world: World) -> None:
     world.origin = until(4, SLOW_PAGE, status(503, after_s=1.0))

@@ -11,14 +11,17 @@ from proxy_addon.line import Line, Waiter
 from tests.support.examples import FIXED
 
 
-def waiter(name: str, *, window_s: float = 600.0, closes: float = math.inf) -> Waiter[str]:
-    return Waiter(name, window_s, closes)
-
-
 def enter(
-    line: Line[str], name: str, *, now: float, not_before: float = 0.0, window_s: float = 600.0, closes: float = 1e9
+    line: Line[str],
+    name: str,
+    *,
+    now: float,
+    not_before: float = 0.0,
+    for_page: float | None = None,
+    window_s: float = 600.0,
+    closes: float = 1e9,
 ) -> Waiter[str]:
-    entered = waiter(name, window_s=window_s, closes=closes)
+    entered = Waiter(name, window_s, closes, for_page)
     line.enter(entered, now=now, not_before=not_before)
     return entered
 
@@ -111,6 +114,31 @@ def test_who_has_rested_stands_where_the_end_of_the_rest_puts_it_however_late_it
     enter(line, "came at 6", now=6.0)
     line.wake_rested(now=100.0)
     assert served(line) == ["rests until 3", "came at 4", "rests until 5", "came at 6"]
+
+
+def test_a_page_ends_the_rests_of_those_who_were_sent_before_it() -> None:
+    line: Line[str] = Line()
+    enter(line, "patient", now=0.0, not_before=20.0)
+    enter(line, "later", now=0.0, not_before=20.0, for_page=3.0)
+    enter(line, "earlier", now=0.0, not_before=20.0, for_page=1.0)
+    assert not line.end_rests(now=5.0, page_sent=1.0)
+    assert line.end_rests(now=6.0, page_sent=3.0)
+    assert not line.end_rests(now=6.0, page_sent=3.0)
+
+    assert (line.in_line, line.rests_until()) == (1, 20.0)
+    assert served(line) == ["earlier"]
+    line.wake_rested(now=20.0)
+    assert served(line) == ["patient", "later"]
+
+
+def test_who_is_woken_by_a_page_stands_where_the_page_puts_it() -> None:
+    line: Line[str] = Line()
+    enter(line, "woken", now=0.0, not_before=20.0, for_page=0.0)
+    enter(line, "before", now=4.9)
+    line.end_rests(now=5.0, page_sent=1.0)
+    enter(line, "after", now=5.1)
+    line.wake_rested(now=20.0)
+    assert served(line) == ["before", "woken", "after"]
 
 
 def test_the_next_rest_to_end_is_told() -> None:
@@ -221,6 +249,7 @@ class Expected:
     due: float
     """Since when it is in line, or when its rest is over."""
     resting: bool
+    for_page: float | None = None
 
 
 class Lines(RuleBasedStateMachine):
@@ -239,13 +268,15 @@ class Lines(RuleBasedStateMachine):
         window=st.sampled_from([0.0, 3.0, 10.0]),
         left_s=st.sampled_from([0.0, 1.0, 3.0, 10.0]),
         many=st.sampled_from([1, 1, 1, 40]),
+        sent_s=st.none() | st.sampled_from([0.0, 1.0, 2.0]),
     )
-    def come(self, rest: float, window: float, left_s: float, many: int) -> None:
+    def come(self, rest: float, window: float, left_s: float, many: int, sent_s: float | None) -> None:
+        for_page = None if sent_s is None else self.now - sent_s
         for _ in range(many):
             self.number += 1
-            entered = Waiter(str(self.number), window, self.now + left_s)
+            entered = Waiter(str(self.number), window, self.now + left_s, for_page)
             self.line.enter(entered, now=self.now, not_before=self.now + rest)
-            self.present.append(Expected(entered, self.number, self.now + max(0.0, rest), rest > 0))
+            self.present.append(Expected(entered, self.number, self.now + max(0.0, rest), rest > 0, for_page))
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 4.0]))
     def pass_time(self, seconds: float) -> None:
@@ -256,6 +287,14 @@ class Lines(RuleBasedStateMachine):
         self.line.wake_rested(now=self.now)
         for one in self.present:
             one.resting = one.resting and one.due > self.now
+
+    @rule(sent_s=st.sampled_from([0.0, 0.5, 3.0]))
+    def page(self, sent_s: float) -> None:
+        ended = False
+        for one in self.present:
+            if one.resting and one.for_page is not None and one.for_page < self.now - sent_s:
+                one.resting, one.due, ended = False, self.now, True
+        assert self.line.end_rests(now=self.now, page_sent=self.now - sent_s) is ended
 
     @precondition(lambda self: self.present)
     @rule(data=st.data(), share=st.sampled_from([0.0, 0.9]))

@@ -278,6 +278,14 @@ class World:
         return await self.memory.get(host)
 
 
+def check_the_pace(hits: list[Hit]) -> None:
+    """Two sendings to a paced host are a pace apart; a late one, and what a healthy host got, are exempt."""
+    in_slots = [hit for hit in hits if not hit.late]
+    for earlier, later in itertools.pairwise(in_slots):
+        if earlier.pace_s > 0:
+            assert later.at - earlier.at >= later.pace_s - 1e-6, (earlier, later)
+
+
 def ended(events: Iterable[Event]) -> list[tuple[Outcome, ErrorName | None]]:
     """The outcomes of the attempts, in the order in which they had them."""
     return [(event.outcome, event.error) for event in events if isinstance(event, AttemptEnded)]
