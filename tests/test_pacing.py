@@ -277,6 +277,18 @@ async def test_another_paceproxys_request_is_no_loop(proxy: Proxy) -> None:
         client.close()
 
 
+@virtual(upstream=PARENT)
+async def test_a_via_as_long_as_a_head_may_be_is_read_at_once(proxy: Proxy) -> None:
+    """Read in quadratic time, these took minutes: this test then hangs."""
+    for via in ("a" * 60_000, "a " * 30_000 + ",", "a" + " " * 60_000 + ",", "," * 60_000):
+        client = proxy.request(("Via", via))
+        client.granted()
+        client.close()
+        client = proxy.request(("Via", f"{via}, 1.1 {proxy.pacer.pseudonym}"))
+        assert client.answered().status_code == 508
+        client.close()
+
+
 @virtual()
 async def test_a_loop_is_not_looked_for_where_no_via_was_sent(proxy: Proxy) -> None:
     # Towards origins loops are recognised when dialling.
