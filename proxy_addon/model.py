@@ -61,7 +61,7 @@ class HostState:
     rung: int = 0
     next_slot_at: float = 0.0
     blocked_until: float = 0.0
-    """The origin said so (Retry-After)."""
+    """The origin said so (`Retry-After`, or a quota that is used up)."""
     stalled_at: float = 0.0
     """The last stall."""
     counted_at: float = 0.0

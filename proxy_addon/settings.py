@@ -167,7 +167,7 @@ class Settings(BaseModel):
     stalls: Annotated[frozenset[str], Group.PACING, Stalls()] = frozenset(STALL_NAMES) - {"connection_refused"}
     """What is waited out and makes the host slower. connection_refused and status codes (403) can be added."""
     retry_after_cap: Annotated[float, Group.PACING, Seconds()] = 300.0
-    """A Retry-After blocks a host for this long at most."""
+    """A Retry-After, or a quota that is used up, blocks a host for this long at most."""
     forgive_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 1800.0
     """A host that has had no stall for so long starts afresh; 0: never."""
     abandon_stall_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 5.0
