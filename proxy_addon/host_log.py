@@ -52,5 +52,5 @@ def _tell_block(host: Host, row: HostState, *, clock: Clock, settings: Settings)
     if not lately:
         host.called_blocked = now
     level = logging.DEBUG if lately else logging.INFO
-    left_s = round(row.blocked_until - clock.now(), 3)
+    left_s = round(row.blocked_until - clock.now(), 1)
     logger.log(level, "%s is blocked for %g s, as it asked; %d waiting.", host.name, left_s, len(host.line))
