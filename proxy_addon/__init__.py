@@ -16,6 +16,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     attempt, hold, connection, time-out        stream.py (its parts: awaiting, uploading, holding, draining, answering,
                                                border), layer.py (installing, origins, http1, http1_server, http2,
                                                forwarding), handler.py (dial, names, reach, race)
+    tunnels of raw bytes                       tunnels.py, tunnel_end.py
     responses of ours, Proxy-Status            answers.py, refusals.py
     which host a request counts for            hosts.py
     which addresses may be dialled             egress.py, loops.py

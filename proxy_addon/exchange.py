@@ -102,6 +102,8 @@ class Pacing(Protocol):
     """How long an upload, or the body of a response, may make no progress; 0: for ever."""
     idle_reuse_s: float
     """A request that is not idempotent never goes over a connection that was idle for longer than this."""
+    tunnel_ports: frozenset[int]
+    """After CONNECT to one of these ports raw bytes pass. The CONNECT is then the exchange."""
 
     def accept(self, exchange: Exchange) -> None: ...
 

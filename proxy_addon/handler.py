@@ -52,6 +52,11 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
             return 0
         return io.writer.transport.get_write_buffer_size()
 
+    def is_gone(self, connection: Connection) -> bool:
+        """Whether nothing can be written to it any more. (One that was half-closed by its other side is not gone.)"""
+        io = self.transports.get(connection)
+        return io is None or io.writer is None or io.writer.is_closing()
+
     def hold_back(self) -> None:
         """Read no more from the client, except for what is on its way into this process already."""
         if self._held_back is None:

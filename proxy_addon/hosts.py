@@ -23,10 +23,10 @@ def host_key(scheme: str, host: str, port: int) -> str:
 
     `host` is the target's host as text: a name with A-labels or U-labels, an IPv4 address, an IPv6 address
     with or without brackets. The port is left out where it is the scheme's own, so that `http` and `https`
-    on their default ports are one host.
+    on their default ports are one host. A tunnel has no scheme, and goes to the host of either.
     """
     name = canonical(host)
-    if (port == 80 and scheme == "http") or (port == 443 and scheme == "https"):
+    if (port == 80 and scheme in ("http", "")) or (port == 443 and scheme in ("https", "")):
         return name
     return f"{name}:{port}"
 

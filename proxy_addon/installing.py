@@ -3,14 +3,19 @@
 To be called from the addon's `next_layer` hook. What the layer does is in `layer.py`.
 """
 
+import logging
+
 from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.layer import CommandGenerator, Layer, NextLayer
+from mitmproxy.proxy.layers import ClientTLSLayer, ServerTLSLayer
 from mitmproxy.proxy.layers.http import HttpLayer
 
 from proxy_addon.dial import PacedConnectionHandler
 from proxy_addon.exchange import Pacing
 from proxy_addon.layer import PacedHttpLayer
+
+logger = logging.getLogger(__name__)
 
 
 def install(nextlayer: NextLayer, master: Master, pacing: Pacing) -> None:
@@ -26,6 +31,7 @@ def install(nextlayer: NextLayer, master: Master, pacing: Pacing) -> None:
     while found is not None and type(found) is not HttpLayer:
         above, found = found, getattr(found, "child_layer", None)
     if not isinstance(found, HttpLayer):
+        _let_tls_pass_alone(nextlayer)
         return
     context = found.context
     try:
@@ -41,6 +47,16 @@ def install(nextlayer: NextLayer, master: Master, pacing: Pacing) -> None:
         nextlayer.layer = paced
     else:
         above.child_layer = paced  # type: ignore[attr-defined]
+
+
+def _let_tls_pass_alone(nextlayer: NextLayer) -> None:
+    """After CONNECT anything but TLS and HTTP would go to the origin unpaced: DNS, or what an option lets pass."""
+    chosen, context = nextlayer.layer, nextlayer.context
+    after_connect = any(isinstance(layer, HttpLayer) for layer in context.layers)
+    if chosen is None or not after_connect or isinstance(chosen, ClientTLSLayer | ServerTLSLayer):
+        return
+    logger.info("A tunnel is closed: what came after CONNECT is neither TLS nor HTTP, and its port no tunnel port.")
+    nextlayer.layer = _Refuse(context)
 
 
 class _Refuse(Layer):

@@ -16,11 +16,13 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers import tls
 from mitmproxy.proxy.layers.http import GetHttpConnection, HttpClient, HTTPMode, RegisterHttpConnection
+from mitmproxy.proxy.layers.http._hooks import HttpConnectUpstreamHook
 from mitmproxy.proxy.layers.http._upstream_proxy import HttpUpstreamProxy
 
 from proxy_addon.http1 import RESPONSE_HEAD_LIMIT_BYTES, PacedHttp1Client
 from proxy_addon.http2 import PacedHttp2Client
 from proxy_addon.model import ErrorName, Reply
+from proxy_addon.tunnel_end import GetTunnel, TunnelEnd
 
 type Note = Callable[[Reply], None]
 
@@ -36,7 +38,7 @@ class Origin:
     top: Layer
     """The outermost of its layers."""
     client: "OriginClient | None" = None
-    """The innermost one."""
+    """The innermost one; None for a tunnel."""
     torn: bool = False
     """Its TLS ended without saying so (no close_notify): what came last may not have been all."""
     failure: Reply | None = None
@@ -84,14 +86,23 @@ def make_origin(
             parent.sni = address[0]
             stack /= _ParentTls(context, parent, origin)
         # A plain request goes to the parent in absolute form; everything else through a tunnel.
-        stack /= _ParentProxy(context, parent, origin.note, connects=wanted.tls or mode is not HTTPMode.upstream)
+        connects = wanted.tls or isinstance(wanted, GetTunnel) or mode is not HTTPMode.upstream
+        via_field = wanted.via_field if isinstance(wanted, GetTunnel) else ""
+        stack /= _ParentProxy(context, parent, origin.note, connects=connects, via_field=via_field)
     if wanted.tls:
         server.sni = _server_name(context, wanted, mode, shared)
         stack /= _OriginTls(context, server, origin)
     # What TLS says of its end is beyond doubt; the socket's own end, be it a reset, comes after it.
     secure = wanted.tls or origin.dialled.tls
-    origin.client = OriginClient(context, lambda: origin.torn if secure else was_reset(origin.dialled))
-    stack /= origin.client
+
+    def broke_off() -> bool:
+        return origin.torn if secure else was_reset(origin.dialled)
+
+    if isinstance(wanted, GetTunnel):
+        stack /= TunnelEnd(context, broke_off)
+    else:
+        origin.client = OriginClient(context, broke_off)
+        stack /= origin.client
     origin.top = stack[0]
     return origin
 
@@ -161,9 +172,17 @@ class _ParentTls(_OriginTls):
 class _ParentProxy(HttpUpstreamProxy):
     """A tunnel through a parent proxy (`connects`), or just the connection to it."""
 
-    def __init__(self, context: Context, parent: Server, note: Note, *, connects: bool) -> None:
+    def __init__(self, context: Context, parent: Server, note: Note, *, connects: bool, via_field: str = "") -> None:
         super().__init__(context, parent, connects)
         self._note = note
+        self._via_field = via_field
+
+    def start_handshake(self) -> CommandGenerator[None]:
+        for command in super().start_handshake():
+            if isinstance(command, HttpConnectUpstreamHook) and self._via_field:
+                # No request inside will tell the parent, and ourselves, whom it has passed.
+                command.flow.request.headers["Via"] = self._via_field
+            yield command
 
     def receive_handshake_data(self, data: bytes) -> CommandGenerator[tuple[bool, str | None]]:
         if not self.send_connect:
@@ -178,6 +197,9 @@ class _ParentProxy(HttpUpstreamProxy):
             response = http1.read_response_head([bytes(line) for line in lines])
         except ValueError:
             return False, self._refused("the parent proxy's answer to CONNECT is no HTTP")
+        if response.status_code == 508:
+            details = "the parent proxy has found a loop"
+            self._note(Reply(error=ErrorName.PROXY_LOOP_DETECTED, details=details, charged=False))
         if not 200 <= response.status_code < 300:
             return False, self._refused(f"the parent proxy answered CONNECT with {_status(response)}")
         if self.buf:

@@ -57,6 +57,7 @@ class Pacer:
         self.hold_body_bytes = settings.hold_body
         self.body_timeout_s = settings.body_timeout
         self.idle_reuse_s = settings.idle_reuse
+        self.tunnel_ports = frozenset(settings.tunnel_ports)
         self._engine = engine
         self._settings = settings
         self.ready = False

@@ -32,6 +32,7 @@ DEFAULT = "default"
 """In the networks that are denied: those that are without the setting."""
 
 _STATUS = re.compile(r"[45][0-9][0-9]")
+_PORT = re.compile(r"[0-9]{1,5}")
 _OPTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPTION_NAME = re.compile(r"[A-Za-z0-9_-]*")
 
@@ -129,6 +130,26 @@ class Denied(Networks):
 
     def show(self, value: tuple[str, ...]) -> str:
         return ",".join(value) or OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Ports(Kind[tuple[int, ...]]):
+    """Port numbers."""
+
+    metavar = "PORT,..."
+    remedy = "give a comma list such as 22,993"
+
+    def parse(self, value: object) -> tuple[int, ...]:
+        texts = [str(item).strip() for item in items(value)]
+        if not all(_PORT.fullmatch(text) and 0 < int(text) < 65536 for text in texts):
+            raise BadValue("must be ports from 1 to 65535")
+        return tuple(map(int, texts))
+
+    def show(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value))
+
+    def yaml(self, value: tuple[int, ...]) -> str:
+        return f"[{', '.join(map(str, value))}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from proxy_addon.setting_kinds import (
     Switch,
     to_text,
 )
-from proxy_addon.setting_lists import DEFAULT, STALL_NAMES, Denied, Ladder, Network, Networks, Options, Stalls
+from proxy_addon.setting_lists import DEFAULT, STALL_NAMES, Denied, Ladder, Network, Networks, Options, Ports, Stalls
 from proxy_addon.setting_places import (
     OFF,
     Address,
@@ -194,6 +194,9 @@ class Settings(BaseModel):
     egress_deny: Annotated[tuple[str, ...], Group.ORIGINS, Denied()] = (DEFAULT,)
     """Addresses and networks that are never connected to; off: none. default is 169.254.0.0/16, fe80::/10,
     fd00:ec2::254, 100.100.100.200 and 168.63.129.16, and loopback too when listening beyond loopback."""
+    tunnel_ports: Annotated[tuple[int, ...], Group.ORIGINS, Ports()] = ()
+    """Ports where, after CONNECT, anything may pass: it is not looked at, only the CONNECT is paced. Elsewhere only
+    TLS and HTTP pass."""
     upstream_ca: Annotated[str | None, Group.ORIGINS, ReadableFile(check_certificates)] = None
     """PEM certificates to trust for TLS to origins and to the parent proxy, besides the usual ones."""
     ssl_insecure: Annotated[bool, Group.ORIGINS, Switch()] = False

@@ -1,9 +1,9 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
 Built on mitmproxy's `HttpStream` made safe (`border.py`), by way of `answering.py`, `draining.py`, `flowing.py`,
-`holding.py`, `uploading.py` and `awaiting.py`. Stock code still reads the request, fires the hooks and writes the
-response, so that other addons see one clean request and one response. Nothing is sent to an origin without a `Send`
-from the `Pacing`. When and why belongs to that, not here.
+`holding.py`, `uploading.py`, `awaiting.py` and `tunnels.py`. Stock code still reads the request, fires the hooks and
+writes the response, so that other addons see one clean request and one response. Nothing is sent to an origin without
+a `Send` from the `Pacing`. When and why belongs to that, not here.
 """
 
 from typing import cast
@@ -24,20 +24,20 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
-from proxy_addon.awaiting import Awaiting
 from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S
 from proxy_addon.exchange import Again, Release, Respond, Send
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
 from proxy_addon.responses import fault
+from proxy_addon.tunnels import Tunnels
 
 
 class NoAnswerError(Exception):
     """The pacing gave no answer, or one that makes no sense here."""
 
 
-class PacedHttpStream(Awaiting):
+class PacedHttpStream(Tunnels):
     """See the module's text. `phase` says where the request is."""
 
     _reused = False
@@ -63,14 +63,14 @@ class PacedHttpStream(Awaiting):
         exchange.held = self.client_state == self.state_done
         self.pacing.prepare(exchange)
         if exchange.held:
-            return (yield from self._attempt())
+            return (yield from self.attempt())
         self.hold_back()
         try:
-            return (yield from self._attempt())
+            return (yield from self.attempt())
         finally:
             self.read_on()
 
-    def _attempt(self, again: Again | None = None) -> CommandGenerator[bool]:
+    def attempt(self, again: Again | None = None) -> CommandGenerator[bool]:
         """Hold and dial, until there is a connection (True) or the request is over (False)."""
         exchange = self.known_exchange
         while True:
@@ -115,7 +115,12 @@ class PacedHttpStream(Awaiting):
 
     def _connect(self, send: Send, *, fresh: bool) -> CommandGenerator[Origin | Reply]:
         request = self.flow.request
-        wanted = GetHttpConnection((request.host, request.port), request.scheme == "https", self.flow.server_conn.via)
+        wanted: GetHttpConnection
+        if self.is_tunnel:
+            wanted = self.tunnel_wanted()
+        else:
+            via = self.flow.server_conn.via
+            wanted = GetHttpConnection((request.host, request.port), request.scheme == "https", via)
         self.start_attempt()
         origin = self.parent.find_origin(wanted, method=request.method, fresh=fresh)
         if origin is not None:
@@ -221,7 +226,7 @@ class PacedHttpStream(Awaiting):
         assert isinstance(verdict, Again)
         self.flow.response = self.known_exchange.response = None
         self.server_state = self.state_wait_for_response_headers
-        if (yield from self._attempt(verdict)):
+        if (yield from self.attempt(verdict)):
             yield from self._send_request()
 
     # Failures.

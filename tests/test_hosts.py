@@ -22,7 +22,9 @@ from tests.support.examples import FIXED
         ("https", "shop.example", 8080, "shop.example:8080"),
         ("http", "shop.example", 0, "shop.example:0"),
         ("ftp", "shop.example", 80, "shop.example:80"),
-        ("", "shop.example", 443, "shop.example:443"),
+        ("", "shop.example", 443, "shop.example"),
+        ("", "shop.example", 80, "shop.example"),
+        ("", "shop.example", 22, "shop.example:22"),
     ],
 )
 def test_the_port_is_left_out_where_it_is_the_schemes_own(scheme: str, host: str, port: int, key: str) -> None:

@@ -13,7 +13,7 @@ from mitmproxy.proxy import commands, context, events, layer, mode_servers, serv
 from mitmproxy.proxy.layers import http, tls
 from mitmproxy.proxy.layers.http import _base, _events, _hooks, _http1, _http2, _upstream_proxy
 
-from proxy_addon import answering, border, dial, flowing, http1_server, http2, origins, phases, stream
+from proxy_addon import answering, border, dial, flowing, http1_server, http2, origins, phases, stream, tunnels
 from proxy_addon import http1 as our_http1
 from proxy_addon import layer as our_layer
 from tests.support.wire import context as make_context
@@ -130,7 +130,8 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
     (answering.Answering, ("send_response",)),
     (origins.OriginClient, ("_handle_event",)),
     (origins._OriginTls, ("on_handshake_error", "event_to_child", "receive_close")),
-    (origins._ParentProxy, ("receive_handshake_data", "on_handshake_error")),
+    (tunnels.Tunnels, ("handle_connect",)),
+    (origins._ParentProxy, ("start_handshake", "receive_handshake_data", "on_handshake_error")),
     (http2.PacedHttp2Client, ("_handle_event",)),
     (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body")),
     (http1_server.PacedHttp1Server, ("_handle_event", "send", "read_headers", "read_body", "wait", "mark_done")),

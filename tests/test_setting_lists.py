@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy_addon.model import ErrorName
 from proxy_addon.setting_kinds import BadValue
-from proxy_addon.setting_lists import STALL_NAMES, Denied, Ladder, Networks, Options, Stalls
+from proxy_addon.setting_lists import STALL_NAMES, Denied, Ladder, Networks, Options, Ports, Stalls
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,21 @@ def test_what_is_denied_may_be_off_or_more_than_the_default(value: object, denie
 def test_what_cannot_be_denied_is_refused(value: object) -> None:
     with pytest.raises(BadValue, match=r"^must be addresses and networks$"):
         Denied().parse(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "ports"),
+    [("22", (22,)), (" 22, 993 ", (22, 993)), (22, (22,)), ([22, "65535"], (22, 65535)), ("", ()), ([], ())],
+)
+def test_ports_are_numbers(value: object, ports: tuple[int, ...]) -> None:
+    assert Ports().parse(value) == ports
+    assert Ports().parse(Ports().show(ports)) == ports
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "-1", "22,", "ssh", "20-30", "2.2", "\u0662\u0662", True, None])
+def test_what_is_no_port_is_refused(value: object) -> None:
+    with pytest.raises(BadValue, match=r"^must be ports from 1 to 65535$"):
+        Ports().parse(value)
 
 
 @pytest.mark.parametrize(

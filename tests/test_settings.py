@@ -103,6 +103,7 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "upstream": None,
         "reverse": None,
         "egress_deny": ("default",),
+        "tunnel_ports": (),
         "upstream_ca": None,
         "ssl_insecure": False,
         "confdir": "/home/me/.mitmproxy",

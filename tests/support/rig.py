@@ -63,6 +63,7 @@ class ScriptedPacing:
     hold_time_s: float = 5.0
     body_timeout_s: float = 0.0
     idle_reuse_s: float = 1.0
+    tunnel_ports: frozenset[int] = frozenset()
     fresh: bool = False
     """What `Again` says."""
     raise_in: str | None = None
