@@ -111,6 +111,8 @@ class PacedHttp1Server(PacedConnection, Http1Server):
 
     def _refuse(self, status: int, error: ErrorName, text: str) -> commands.SendData:
         response = refusal(status, error, text, self._now())
+        if self.request is not None and self.request.data.method == b"HEAD":
+            response.raw_content = b""
         return commands.SendData(self.conn, http1.assemble_response(response))
 
     def read_headers(self, event: events.ConnectionEvent) -> CommandGenerator[None]:

@@ -24,6 +24,7 @@ from proxy_addon.border import Border
 from proxy_addon.dial import PacedConnectionHandler
 from proxy_addon.exchange import Pacing
 from proxy_addon.http1_server import PacedHttp1Server
+from proxy_addon.http2 import PacedHttp2Server
 from proxy_addon.model import IDEMPOTENT_METHODS, ErrorName, Reply
 from proxy_addon.origins import Origin, make_origin, parent_failure
 from proxy_addon.phases import BreakOff, Deadline, Phase
@@ -68,9 +69,9 @@ class PacedHttpLayer(HttpLayer):
                 elif event.command in self.command_sources:
                     yield from super()._handle_event(event)
             else:
-                if isinstance(event, events.Start) and self.context.client.alpn != b"h2":
-                    server = PacedHttp1Server(self.context.fork(), self.pacing.clock.now)
-                    self.connections[self.context.client] = server
+                if isinstance(event, events.Start):
+                    side = PacedHttp2Server if self.context.client.alpn == b"h2" else PacedHttp1Server
+                    self.connections[self.context.client] = side(self.context.fork(), self.pacing.clock.now)
                 yield from super()._handle_event(event)
         except Exception:
             logger.exception("A connection failed because of an error in Paceproxy.")

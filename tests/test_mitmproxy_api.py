@@ -67,6 +67,10 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (_http1.make_body_reader, "expected_size"),
     (_http1.should_make_pipe, "request, response"),
     (_http2.Http2Client.__init__, "self, context"),
+    (_http2.Http2Server.__init__, "self, context"),
+    (_http2.Http2Server._handle_event, "self, event"),
+    (_http2.Http2Connection.is_open_for_us, "self, stream_id"),
+    (_http2.normalize_h1_headers, "headers, is_client"),
     (_http2.Http2Client._handle_event, "self, event"),
     (_upstream_proxy.HttpUpstreamProxy.__init__, "self, ctx, tunnel_conn, send_connect"),
     (_upstream_proxy.HttpUpstreamProxy.receive_handshake_data, "self, data"),
@@ -133,6 +137,7 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
     (tunnels.Tunnels, ("handle_connect",)),
     (origins._ParentProxy, ("start_handshake", "receive_handshake_data", "on_handshake_error")),
     (http2.PacedHttp2Client, ("_handle_event",)),
+    (http2.PacedHttp2Server, ("__init__", "_handle_event")),
     (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body")),
     (http1_server.PacedHttp1Server, ("_handle_event", "send", "read_headers", "read_body", "wait", "mark_done")),
 ]

@@ -201,6 +201,16 @@ def test_http2_streams_are_retried_each_on_its_own(secure_origin: Origin, http2_
     assert [r.body for r in secure_origin.requests if r.path == "/form"] == [b"a=1"]
 
 
+def test_trailers_of_http1_reach_a_client_of_http2_in_lower_case(secure_origin: Origin, http2_proxy: Paceproxy) -> None:
+    trailers = [("X-Sum", "1"), ("Connection", "X-Sum")]
+    secure_origin.script = {"/sum": respond(200, b"page", chunked=True, trailers=trailers)}
+    with H2Client(http2_proxy.port, f"localhost:{secure_origin.port}", http2_proxy.ca) as client:
+        (summed,) = client.wait(client.request("/sum"))
+        (other,) = client.wait(client.request("/other"))  # The connection goes on.
+    assert (summed.status, summed.body, summed.trailers) == (200, b"page", [("x-sum", "1")])
+    assert other.status == 200
+
+
 def test_one_http2_stream_that_leaves_does_not_disturb_its_neighbours(
     secure_origin: Origin, http2_proxy: Paceproxy
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.behaviours import Close, Raw, Silent, chain, close, respond, silent, truncated
 from tests.support.clients import Answer, RawClient
-from tests.support.h2_client import H2Client
+from tests.support.h2_client import H2Client, Stream
 from tests.support.lint import faults
 from tests.support.origin import Origin
 from tests.support.ports import greeting_port, refusing_port, unreachable_port
@@ -106,6 +106,14 @@ UPLOAD = b"POST http://127.0.0.1:1/ HTTP/1.1\r\nHost: a\r\n" + JOE.encode() + b"
 )
 def test_a_refusal_to_read_a_request_has_no_fault(running: Running, status: int, data: bytes) -> None:
     check(running.send(data), status, "error=http_request_error")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_refusal_of_a_field_has_no_fault(running: Running, method: str) -> None:
+    with RawClient(running.proxy.port) as client:
+        client.send(f"{method} http://a/ HTTP/1.1\r\nHost: a\r\nno(name: x\r\n\r\n".encode())
+        check(client.answer(method=method), 400, "error=http_request_error", method=method)
+        assert client.rest() == b""
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "CONNECT"])
@@ -229,8 +237,22 @@ def test_what_is_said_over_http2_has_no_fault(running: Running) -> None:
     with refusing_port() as port, H2Client(running.proxy.port, f"127.0.0.1:{port}", running.proxy.ca, JOE) as client:
         for method in ("GET", "HEAD"):
             (stream,) = client.wait(client.request("/", method=method))
-            head = f"HTTP/2 {stream.status}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in stream.fields[1:])
-            check(Answer(stream.status, head.encode(), stream.body), 502, "error=connection_refused", method=method)
+            check(over_http1(stream), 502, "error=connection_refused", method=method)
+
+
+def test_a_refusal_to_read_a_request_has_no_fault_over_http2(running: Running, secure_origin: Origin) -> None:
+    with H2Client(running.proxy.port, secure_origin.host, running.proxy.ca, JOE) as client:
+        for method in ("GET", "HEAD"):
+            (stream,) = client.wait(client.request("/", method=method, fields=[("no(name", "x")]))
+            assert bool(stream.body) is (method == "GET")
+            check(over_http1(stream), 400, "error=http_request_error", method=method)
+    assert secure_origin.requests == []
+
+
+def over_http1(stream: Stream) -> Answer:
+    """The same, as the reader of responses takes it."""
+    head = f"HTTP/2 {stream.status}\r\n" + "".join(f"{name}: {value}\r\n" for name, value in stream.fields[1:])
+    return Answer(stream.status, head.encode(), stream.body)
 
 
 # --- draining, and the admin address

@@ -125,8 +125,8 @@ class Behaviour(Protocol):
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = b""
-    while size := int((await reader.readline()).split(b";")[0], 16):
+    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
         body += (await reader.readexactly(size + 2))[:-2]
-    while (await reader.readline()) not in (b"\r\n", b""):  # trailers
+    while (await reader.readuntil(b"\r\n")) != b"\r\n":  # trailers
         pass
     return body
