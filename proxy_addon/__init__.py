@@ -13,9 +13,9 @@ internal and may change in any release. One direction: layer → pacing → engi
     what an outcome sets off                   outcomes.py
     what the log says of a host                host_log.py
     a request's life                           engine.py, seen from HTTP: pacing.py
-    attempt, hold, connection, time-out        stream.py (its parts: awaiting, uploading, holding, draining, answering,
-                                               border), layer.py (installing, origins, http1, http1_server, http2,
-                                               forwarding), handler.py (dial, names, reach, race)
+    attempt, hold, connection, time-out        stream.py (its parts: cutting_off, awaiting, uploading, holding,
+                                               draining, answering, border), layer.py (installing, origins, http1,
+                                               http1_server, http2, forwarding), handler.py (dial, names, reach, race)
     tunnels of raw bytes                       tunnels.py, tunnel_end.py
     responses of ours, Proxy-Status            answers.py, refusals.py
     which host a request counts for            hosts.py

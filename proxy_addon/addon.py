@@ -38,9 +38,12 @@ from proxy_addon.store import StoreError, open_store
 
 logger = logging.getLogger(__name__)
 
+LAST_ANSWERS_S = 1.0
+"""How long, after the drain, the answers to those who are cut off may take until they have left us. They are short,
+and nothing has to be waited for."""
 HANG_UP_S = 2.0
 """How long connections may take to end once told to: they wait for nothing but their own tasks."""
-HANG_UP_LOOK_S = 0.01
+LOOK_S = 0.01
 
 
 class Paceproxy:
@@ -106,27 +109,43 @@ class Paceproxy:
         self._started.set()
 
     async def drain(self) -> None:
-        """Wait until the requests in hand are done, none of them longer than `drain` seconds; take no new ones."""
+        """Wait until the requests in hand are done and their clients have the answers; take no new ones."""
         self._not_ready = "draining"
-        # The last tenth of the time is for telling those who were refused.
+        # What would begin in the last tenth of the time could hardly end.
         self.engine.drain(0.9 * self._settings.drain)
         await self.pacer.drained()
+        await self._delivered()
 
     async def cut_off(self) -> None:
         """The drain is over: whoever has no head yet is answered now, with a 503."""
         self.pacer.cut_off()
-        for handler in list(ctx.master.addons.get("proxyserver").connections.values()):
-            await handler.hurry()
+        try:
+            async with asyncio.timeout(LAST_ANSWERS_S):
+                for handler in list(_connections().values()):
+                    await handler.hurry()
+                    if handler.is_in_body:
+                        handler.hang_up()
+                while self.pacer.unanswered:  # noqa: ASYNC110 (a loop costs nothing here, an event one per request)
+                    await asyncio.sleep(LOOK_S)
+                await self._delivered()
+        except TimeoutError:
+            if self.pacer.unanswered:
+                logger.warning("%d requests could not be answered in %g s.", self.pacer.unanswered, LAST_ANSWERS_S)
+
+    async def _delivered(self) -> None:
+        """Wait until the clients have taken what was written to them."""
+        while any(handler.owes_client for handler in _connections().values()):  # noqa: ASYNC110 (asyncio has no event)
+            await asyncio.sleep(LOOK_S)
 
     async def hang_up(self) -> None:
         """End the connections of all clients, idle ones too."""
-        connections = ctx.master.addons.get("proxyserver").connections
+        connections = _connections()
         for handler in list(connections.values()):
             handler.hang_up()
         try:
             async with asyncio.timeout(HANG_UP_S):
                 while connections:  # noqa: ASYNC110 (mitmproxy has no event for it)
-                    await asyncio.sleep(HANG_UP_LOOK_S)
+                    await asyncio.sleep(LOOK_S)
         except TimeoutError:
             logger.warning("%d connections did not end in %g s.", len(connections), HANG_UP_S)
 
@@ -223,6 +242,12 @@ class Paceproxy:
     def _listening_at(self) -> list[tuple[str, int]]:
         proxyserver = ctx.master.addons.get("proxyserver")
         return [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
+
+
+def _connections() -> dict[object, dial.PacedConnectionHandler]:
+    """Of the clients, as mitmproxy keeps them."""
+    connections: dict[object, dial.PacedConnectionHandler] = ctx.master.addons.get("proxyserver").connections
+    return connections
 
 
 def os_error_text(error: OSError) -> str:

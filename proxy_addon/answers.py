@@ -140,13 +140,17 @@ def error_response(
     details: str = "",
     retry_after_s: float | None = None,
     status: int | None = None,
+    received_status: int | None = None,
 ) -> http.Response:
-    """An answer of ours. `retry_after_s`: where waiting helps. `status`: another than RFC 9209 recommends."""
+    """An answer of ours. `retry_after_s`: where waiting helps. `status`: another than RFC 9209 recommends.
+
+    `received_status`: what the origin had answered before.
+    """
     status = status or _STATUS.get(error, 502)
     text = _ADVICE.get(error, "The request could not be sent.")
     if details:
         text = f"{text} ({printable(details)})"
-    fields = [("Proxy-Status", proxy_status(course, error=error, details=details))]
+    fields = [("Proxy-Status", proxy_status(course, error=error, details=details, received_status=received_status))]
     if retry_after_s is not None:
         fields.append(("Retry-After", retry_after_text(retry_after_s)))
     return _made(status, f"paceproxy: {text}\n", fields, now=now)

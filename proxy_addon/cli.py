@@ -5,6 +5,7 @@ that cannot be used. What the proxy does is in `runner.py`, which is imported on
 """
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
@@ -145,6 +146,8 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, given: bool)
 
 
 def _serve(settings: Settings) -> int:
+    # Nothing has begun yet, and nothing has to be undone.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     # Takes half a second, which --help and a typing error need not.
     from proxy_addon import runner
 

@@ -65,6 +65,16 @@ class Dispatch:
             pace_factor=self._rows.pace_factor,
         )
 
+    def refuse_all(self, host: Host) -> None:
+        """Refuse everybody in the host's line at once, because of the end of the proxy."""
+        worth_s = self._worth_s(self._rows.get(host.name))
+        while (waiter := host.line.closed(now=math.inf)) is not None:
+            self.grants.refuse(host, waiter.item, Refused.DRAINING, worth_s)
+
+    def _worth_s(self, row: HostState | None) -> float:
+        """When it is worth asking again, in seconds."""
+        return 1.0 if row is None else ladder.slot_at(row) - self._clock.now()
+
     # --- the task ----------------------------------------------------------------------------------------------
 
     async def _run(self, host: Host) -> None:
@@ -166,12 +176,12 @@ class Dispatch:
 
     async def _let_go(self, host: Host, row: HostState | None, now: float) -> bool:
         """Refuse those who cannot get a slot any more, or send them late. True: look again."""
-        at, line = self._clock.now(), host.line
-        held_s = ladder.held_until(row) - at if row is not None else 0.0
-        worth_s = max(ladder.slot_at(row) - at, held_s) if row is not None else 1.0
+        line, worth_s = host.line, self._worth_s(row)
+        held_s = ladder.held_until(row) - self._clock.now() if row is not None else 0.0
+        is_over = self.drains_at is not None and now + max(0.0, held_s) >= self.drains_at
         let_go = 0
         while let_go < AT_ONCE:
-            if self.drains_at is not None and now >= self.drains_at and (waiter := line.closed(now=math.inf)):
+            if is_over and (waiter := line.closed(now=math.inf)):
                 self.grants.refuse(host, waiter.item, Refused.DRAINING, worth_s)
             elif waiter := line.closed(now=now):
                 await self._close_window(host, row, waiter, worth_s)

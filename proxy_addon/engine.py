@@ -218,6 +218,11 @@ class Engine:
         for host in self._hosts.all():
             self._dispatch.wake(host)
 
+    def cut_off(self) -> None:
+        """Refuse all who still wait, at once: also those whose host is busy with a store that does not answer."""
+        for host in self._hosts.all():
+            self._dispatch.refuse_all(host)
+
     @property
     def waiting(self) -> int:
         """Requests held now."""

@@ -27,7 +27,10 @@ from typing import Any, Protocol
 from mitmproxy import http
 
 from proxy_addon.clock import Clock
-from proxy_addon.model import Reply
+from proxy_addon.model import ErrorName, Reply
+
+SHUTTING_DOWN = Reply(error=ErrorName.PROXY_INTERNAL_RESPONSE, details="the proxy is shutting down", charged=False)
+"""What an attempt has brought back that was cut off because the proxy shuts down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,10 @@ class Pacing(Protocol):
     """A request that is not idempotent never goes over a connection that was idle for longer than this."""
     tunnel_ports: frozenset[int]
     """After CONNECT to one of these ports raw bytes pass. The CONNECT is then the exchange."""
+    is_draining: bool
+    """The proxy shuts down: what is in hand is finished, and clients are told to go elsewhere."""
+    is_cut_off: bool
+    """The time for that is over: what is not finished ends now."""
 
     def accept(self, exchange: Exchange) -> None: ...
 

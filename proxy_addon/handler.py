@@ -23,9 +23,6 @@ from proxy_addon.apart import take_apart
 LAST_WORDS_S = 60.0
 """How long a client that is being closed has for taking what was written to it."""
 
-HURRIES = 8
-"""How often `hurry` looks: a layer may set one timer after the other, but not for ever."""
-
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends RST."""
 
@@ -42,6 +39,8 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
         self._in_body: list[Callable[[], bool]] = []
         self._timers: set[commands.RequestWakeup] = set()
         self._gone = False
+        writer = self.transports[self.client].writer
+        self._client_writer = writer if isinstance(writer, asyncio.StreamWriter) else None
 
     # What the paced layer asks.
 
@@ -57,6 +56,12 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
         io = self.transports.get(connection)
         return io is None or io.writer is None or io.writer.is_closing()
 
+    @property
+    def owes_client(self) -> bool:
+        """Whether part of what was written to the client is still in our buffer, also after the connection's end."""
+        writer = self._client_writer
+        return writer is not None and writer.transport.get_write_buffer_size() > 0
+
     def hold_back(self) -> None:
         """Read no more from the client, except for what is on its way into this process already."""
         if self._held_back is None:
@@ -70,9 +75,8 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
 
     def reset_client(self) -> None:
         """Whenever the client's connection is closed from now on, it is with RST."""
-        io = self.transports.get(self.client)
-        if io is not None and isinstance(io.writer, asyncio.StreamWriter):
-            connection = io.writer.get_extra_info("socket")
+        if self._client_writer is not None:
+            connection = self._client_writer.get_extra_info("socket")
             with contextlib.suppress(OSError):  # It is gone already.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
@@ -116,15 +120,19 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
             self.timeout_watchdog.can_timeout.set()
 
     async def hurry(self) -> None:
-        """Let the time be over that the layers wait for, now; also that which they then begin to wait for."""
-        for _ in range(HURRIES):
-            for timer in list(self._timers):
-                self._timers.discard(timer)
-                await self.server_event(events.Wakeup(timer))
+        """Let the time be over that the layers wait for, now."""
+        for timer in list(self._timers):
+            self._timers.discard(timer)
+            await self.server_event(events.Wakeup(timer))
+
+    @property
+    def is_in_body(self) -> bool:
+        """Whether a response to the client is in its body."""
+        return any(in_body() for in_body in self._in_body)
 
     def hang_up(self) -> None:
         """End the client's connection, and with it those to origins. A response in its body is cut off visibly."""
-        if any(in_body() for in_body in self._in_body):
+        if self.is_in_body or self.owes_client:
             self.reset_client()
         io = self.transports.get(self.client)
         if io is not None and io.handler is not None:
@@ -156,6 +164,10 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
             self._in_body.clear()
             self.timeout_watchdog.callback = _nothing
             take_apart(self.layer)
+            if self.owes_client and self._client_writer is not None:
+                # Who waits for the end of all connections waits for this as well.
+                with contextlib.suppress(OSError):
+                    await self._client_writer.wait_closed()
 
     async def handle_connection(self, connection: Connection) -> None:
         try:

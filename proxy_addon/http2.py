@@ -1,4 +1,4 @@
-"""HTTP/2: repairs of mitmproxy's two sides.
+"""HTTP/2: repairs of mitmproxy's two sides, and the end of a client's connection.
 
 With origins, a request that is given up while it waits for a free stream is not sent any more. With clients, what
 cannot be read is answered as over HTTP/1, and trailers that came over HTTP/1 are written as HTTP/2 wants them.
@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import h2.events
 from mitmproxy import http
-from mitmproxy.proxy import events
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers.http._events import (
     RequestProtocolError,
     ResponseData,
@@ -77,3 +78,18 @@ class PacedHttp2Server(Http2Server):
         if not self.is_open_for_us(stream_id):
             return True
         return bool(self.h2_conn.streams[stream_id].state_machine.headers_sent)
+
+
+def say_goodbye(server: Layer | None) -> CommandGenerator[None]:
+    """End a client's connection with GOAWAY (RFC 9113 §6.8), once nothing is left to be sent on it.
+
+    Not earlier, though a client would then open no more streams: those built on Python's h2 give up all that are open
+    when they see it.
+    """
+    if not isinstance(server, Http2Server) or not server.conn.state & ConnectionState.CAN_WRITE:
+        return
+    if any(server.h2_conn.stream_buffers.values()):
+        return  # The client takes the rest of a response first.
+    server.h2_conn.close_connection()
+    yield commands.SendData(server.conn, server.h2_conn.data_to_send())
+    yield commands.CloseConnection(server.conn)

@@ -22,12 +22,12 @@ from mitmproxy.proxy.layers.http import (
 
 from proxy_addon.border import Border
 from proxy_addon.dial import PacedConnectionHandler
-from proxy_addon.exchange import Pacing
+from proxy_addon.exchange import SHUTTING_DOWN, Pacing
 from proxy_addon.http1_server import PacedHttp1Server
-from proxy_addon.http2 import PacedHttp2Server
+from proxy_addon.http2 import PacedHttp2Server, say_goodbye
 from proxy_addon.model import IDEMPOTENT_METHODS, ErrorName, Reply
 from proxy_addon.origins import Origin, make_origin, parent_failure
-from proxy_addon.phases import BreakOff, Deadline, Phase
+from proxy_addon.phases import BreakOff, CutOff, Deadline, Phase
 from proxy_addon.stream import PacedHttpStream
 
 __all__ = ["PacedHttpLayer", "PacedHttpStream"]
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_ATTEMPT_ID = 1 << 40
 """Far from any id that a client's connection gives: those of HTTP/2 end at 2**31."""
+_NEVER_S = 1e9
 
 
 class PacedHttpLayer(HttpLayer):
@@ -70,8 +71,7 @@ class PacedHttpLayer(HttpLayer):
                     yield from super()._handle_event(event)
             else:
                 if isinstance(event, events.Start):
-                    side = PacedHttp2Server if self.context.client.alpn == b"h2" else PacedHttp1Server
-                    self.connections[self.context.client] = side(self.context.fork(), self.pacing.clock.now)
+                    yield from self._start()
                 yield from super()._handle_event(event)
         except Exception:
             logger.exception("A connection failed because of an error in Paceproxy.")
@@ -80,6 +80,18 @@ class PacedHttpLayer(HttpLayer):
             yield from self._set_timer()
         while self._dropped:
             self._dropped.pop().come_apart()
+        if self.pacing.is_draining and not self._is_busy():
+            yield from say_goodbye(self.connections.get(self.context.client))
+
+    def _start(self) -> CommandGenerator[None]:
+        is_h2 = self.context.client.alpn == b"h2"
+        side = PacedHttp2Server if is_h2 else PacedHttp1Server
+        self.connections[self.context.client] = side(self.context.fork(), self.pacing.clock.now)
+        if is_h2:
+            # For `hurry`: so that it reaches us though nothing is going on.
+            timer = commands.RequestWakeup(_NEVER_S)
+            self._wakeups[timer] = math.inf
+            yield timer
 
     def dropped(self, stream: Border) -> None:
         self._dropped.append(stream)
@@ -103,8 +115,12 @@ class PacedHttpLayer(HttpLayer):
             yield timer
 
     def _wake(self, timer: commands.Command) -> CommandGenerator[None]:
+        wanted_at = self._wakeups.pop(timer)
+        if self.pacing.is_cut_off:
+            yield from self._cut_off()
+            return
         # Sleeping may end a clock tick early: what is due at the moment asked for is due now.
-        now = max(self.pacing.clock.monotonic(), self._wakeups.pop(timer))
+        now = max(self.pacing.clock.monotonic(), wanted_at)
         for stream in self._distinct_streams():
             if stream.deadline is None:
                 continue
@@ -254,7 +270,18 @@ class PacedHttpLayer(HttpLayer):
                 yield from self.abandon_dial(stream, failure)
                 return
 
-    # Failures.
+    # Failures, and the end.
+
+    def _is_busy(self) -> bool:
+        """Whether something is still to be sent or, while there is time, the rest of an upload to be dropped."""
+        return any(not self.pacing.is_cut_off or s.phase is not Phase.ENDED for s in self._distinct_streams())
+
+    def _cut_off(self) -> CommandGenerator[None]:
+        for stream in self._distinct_streams():
+            if stream.phase is Phase.CONNECTING:
+                yield from self.abandon_dial(stream, SHUTTING_DOWN)
+            else:
+                yield from self.event_to_child(stream, CutOff(stream.stream_id))
 
     def _break_off(self) -> CommandGenerator[None]:
         """End every request of this connection, each as well as it can be. Which one failed is not known."""

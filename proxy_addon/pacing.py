@@ -13,7 +13,7 @@ from mitmproxy import http
 from proxy_addon import answers, retry
 from proxy_addon.clock import Clock
 from proxy_addon.engine import Engine
-from proxy_addon.exchange import Again, Exchange, Release, Respond, Send
+from proxy_addon.exchange import SHUTTING_DOWN, Again, Exchange, Release, Respond, Send
 from proxy_addon.hosts import host_key
 from proxy_addon.model import ErrorName, Outcome, Reply
 from proxy_addon.request import Deliver, Grant, Refusal, Refused, Request, Retry
@@ -27,7 +27,6 @@ OURS = "Pace-Window"
 _SWITCHING_PROTOCOLS = 101
 _REQUEST_TIMEOUT = 408
 _PROXY_AUTHENTICATION_REQUIRED = 407
-_OUT_OF_TIME = frozenset({ErrorName.HTTP_RESPONSE_TIMEOUT, ErrorName.CONNECTION_TIMEOUT, ErrorName.DNS_TIMEOUT})
 
 _NEVER_SENT = {
     ErrorName.PROXY_LOOP_DETECTED: "the request has passed this proxy before",
@@ -67,19 +66,26 @@ class Pacer:
         self._denies = denies
         self._leads_to_proxy = settings.upstream is not None or settings.reverse is not None
         self._open = 0
-        self._drained: asyncio.Event | None = None
-        self._cut_off = False
+        self._unanswered: set[Exchange] = set()
+        self._nothing_open = asyncio.Event()
+        self._nothing_open.set()
+        self.is_draining = False
+        self.is_cut_off = False
+
+    @property
+    def unanswered(self) -> int:
+        """How many exchanges are open whose answer has not begun to flow."""
+        return len(self._unanswered)
 
     async def drained(self) -> None:
         """Wait until no exchange is open; from now on clients are told to close their connections."""
-        self._drained = asyncio.Event()
-        if self._open == 0:
-            self._drained.set()
-        await self._drained.wait()
+        self.is_draining = True
+        await self._nothing_open.wait()
 
     def cut_off(self) -> None:
-        """From now on an attempt that runs out of time does so because we shut down."""
-        self._cut_off = True
+        """The drain is over: nobody waits any more, and the layer ends what is in flight."""
+        self.is_draining = self.is_cut_off = True
+        self._engine.cut_off()
 
     def accept(self, exchange: Exchange) -> None:
         request = exchange.flow.request
@@ -92,6 +98,8 @@ class Pacer:
             client=exchange.flow.client_conn.peername[0],
         )
         self._open += 1
+        self._nothing_open.clear()
+        self._unanswered.add(exchange)
 
     def prepare(self, exchange: Exchange) -> None:
         request, ticket = exchange.flow.request, self._ticket(exchange)
@@ -135,7 +143,7 @@ class Pacer:
         self._engine.sending(self._ticket(exchange))
 
     def overdue(self, exchange: Exchange) -> None:
-        if not self._cut_off:
+        if not self.is_cut_off:
             self._engine.overdue(self._ticket(exchange))
 
     def hold_s(self, exchange: Exchange, reply: Reply) -> float:
@@ -152,7 +160,7 @@ class Pacer:
 
     def replied(self, exchange: Exchange, reply: Reply) -> None:
         ticket = self._ticket(exchange)
-        if self._cut_off and reply.error in _OUT_OF_TIME:
+        if reply is SHUTTING_DOWN:
             self._engine.withdraw(ticket, ErrorName.PROXY_INTERNAL_RESPONSE)
             exchange.verdict = self._respond(exchange, self._shutting_down(ticket, self._settings.ladder[1]))
             return
@@ -178,6 +186,7 @@ class Pacer:
             exchange.verdict = Release()
 
     def first_byte(self, exchange: Exchange) -> None:
+        self._unanswered.discard(exchange)
         self._engine.first_byte(self._ticket(exchange))
 
     def cut(self, exchange: Exchange) -> None:
@@ -190,10 +199,11 @@ class Pacer:
     def close(self, exchange: Exchange) -> None:
         ticket, exchange.ticket = exchange.ticket, None
         if ticket is not None:
+            self._unanswered.discard(exchange)
             self._open -= 1
+            if self._open == 0:
+                self._nothing_open.set()
             self._engine.close(ticket)
-            if self._drained is not None and self._open == 0:
-                self._drained.set()
 
     def _respond(self, exchange: Exchange, response: http.Response) -> Respond:
         self._say_goodbye(exchange, response)
@@ -204,7 +214,7 @@ class Pacer:
 
         But for an upgrade, after which it is another protocol's connection: its `Connection` says so.
         """
-        if self._drained is None or response.status_code == _SWITCHING_PROTOCOLS:
+        if not self.is_draining or response.status_code == _SWITCHING_PROTOCOLS:
             return
         if exchange.flow.request.http_version.startswith("HTTP/1"):
             response.headers["Connection"] = "close"
@@ -216,9 +226,15 @@ class Pacer:
         return ticket
 
     def _refused(self, exchange: Exchange, refusal: Refusal) -> http.Response:
-        """No (further) attempt: the last reply if there is one, else a 503."""
+        """No (further) attempt: the last reply if there is one, else a 503.
+
+        But a request whose window has not closed is not over, and its last reply, a 500 say, would look final: whoever
+        is refused because we shut down shall come again, to the proxy that takes our place.
+        """
         ticket, now = self._ticket(exchange), self.clock.now()
         last = ticket.last_reply
+        if refusal.reason is Refused.DRAINING:
+            return self._shutting_down(ticket, refusal.retry_after_s)
         if last is not None and last.status is not None:
             return answers.kept_reply(
                 last,
@@ -230,8 +246,6 @@ class Pacer:
             )
         if last is not None:
             return self._error(ticket, last, retry_after_s=refusal.retry_after_s)
-        if refusal.reason is Refused.DRAINING:
-            return self._shutting_down(ticket, refusal.retry_after_s)
         if refusal.reason is Refused.CANNOT_COME_IN_TIME:
             error, details = ErrorName.DESTINATION_UNAVAILABLE, "blocked or paused for longer than the window"
         else:
@@ -248,6 +262,7 @@ class Pacer:
             details="the proxy is shutting down",
             retry_after_s=retry_after_s,
             status=503,
+            received_status=ticket.last_reply.status if ticket.last_reply is not None else None,
         )
 
     def _error(

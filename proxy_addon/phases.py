@@ -40,5 +40,9 @@ class Deadline(HttpEvent):
     """The moment that a stream asked for has come."""
 
 
+class CutOff(HttpEvent):
+    """The proxy shuts down, and its time for that is over: end this request as well as it can be."""
+
+
 class BreakOff(HttpEvent):
     """Our own code has failed elsewhere: end this request."""

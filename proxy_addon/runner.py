@@ -53,6 +53,8 @@ def serve(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, undo: ExitStack) -> int:
+    signals = _Signals()
+    signals.install()
     confdir = _prepare_confdir(settings)
     _check_authority(confdir)
     proxy = master.Master(options.Options())
@@ -70,12 +72,15 @@ async def _serve(settings: Settings, undo: ExitStack) -> int:
         await addon.start()
         await _listen(listeners, settings)
         # First: who reads that it listens may send a signal at once.
-        _Signals(proxy, listeners, addon, settings.drain).install()
+        signals.serving(proxy, listeners, addon, settings.drain)
         _announce(settings, listeners.listen_addrs(), addon.admin_address, confdir)
         collector = Collector(clock, held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
         collecting = asyncio.get_running_loop().create_task(collector.run())
         await proxy.run()
         collecting.cancel()
+    except asyncio.CancelledError:
+        if not signals.came_at_start:
+            raise
     finally:
         await addon.stop()
     return 0
@@ -252,40 +257,59 @@ def _url(address: tuple[str, int]) -> str:
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first drains, the second ends at once."""
+    """SIGTERM and SIGINT. While starting: the start is given up. Then the first drains, the second ends at once."""
 
-    def __init__(
-        self, proxy: master.Master, listeners: proxyserver.Proxyserver, addon: Paceproxy, drain_s: float
-    ) -> None:
-        self._proxy = proxy
-        self._listeners = listeners
-        self._addon = addon
-        self._drain_s = drain_s
-        self._draining: asyncio.Task[None] | None = None
+    def __init__(self) -> None:
+        self._starting = asyncio.current_task()
+        self._ending: asyncio.Task[None] | None = None
+        self._enough = asyncio.Event()
+        """Set by the second signal."""
+        self.came_at_start = False
 
     def install(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._received)
 
+    def serving(
+        self, proxy: master.Master, listeners: proxyserver.Proxyserver, addon: Paceproxy, drain_s: float
+    ) -> None:
+        """The start is over: there is something to drain."""
+        self._proxy, self._listeners, self._addon, self._drain_s = proxy, listeners, addon, drain_s
+        self._starting = None
+
     def _received(self) -> None:
-        if self._draining is None:
-            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        if self._starting is not None:
+            self.came_at_start = True
+            self._starting.cancel()
+        elif self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._drain())
+            # Here and not in the task: cancelled before its first step, it would never come to that.
+            self._ending.add_done_callback(self._ended)
+        elif not self._enough.is_set():
+            self._enough.set()
         else:
-            self._draining.cancel()
+            self._ending.cancel()
 
     async def _drain(self) -> None:
         logger.info("Draining: requests in hand have %g s.", self._drain_s)
+        await self._listeners.servers.update([])
+        drained = asyncio.ensure_future(self._addon.drain())
+        enough = asyncio.ensure_future(self._enough.wait())
         try:
-            try:
-                await self._listeners.servers.update([])
-                async with asyncio.timeout(self._drain_s):
-                    await self._addon.drain()
-            except TimeoutError:
-                logger.warning("Some requests are not done after %g s, and are cut off.", self._drain_s)
+            await asyncio.wait((drained, enough), timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
+            if drained.done():
+                drained.result()
+            else:
+                why = "at the second signal" if enough.done() else f"after {self._drain_s:g} s"
+                logger.warning("Some requests are not done %s, and are cut off.", why)
                 await self._addon.cut_off()
-            finally:
-                # Also at the second signal, which ends the wait above; a third would end this one.
-                await self._addon.hang_up()
         finally:
-            self._proxy.shutdown()
+            drained.cancel()
+            enough.cancel()
+        await self._addon.hang_up()
+
+    def _ended(self, ending: "asyncio.Task[None]") -> None:
+        if not ending.cancelled() and (error := ending.exception()):
+            logger.error("The end was not as it should be, because of an error in Paceproxy.", exc_info=error)
+        self._proxy.shutdown()

@@ -1,9 +1,9 @@
 """One request on its way: hold, attempt, reply, and hold again, until an answer goes to the client.
 
 Built on mitmproxy's `HttpStream` made safe (`border.py`), by way of `answering.py`, `draining.py`, `flowing.py`,
-`holding.py`, `uploading.py`, `awaiting.py` and `tunnels.py`. Stock code still reads the request, fires the hooks and
-writes the response, so that other addons see one clean request and one response. Nothing is sent to an origin without
-a `Send` from the `Pacing`. When and why belongs to that, not here.
+`holding.py`, `uploading.py`, `awaiting.py`, `tunnels.py` and `cutting_off.py`. Stock code still reads the request,
+fires the hooks and writes the response, so that other addons see one clean request and one response. Nothing is sent to
+an origin without a `Send` from the `Pacing`. When and why belongs to that, not here.
 """
 
 from typing import cast
@@ -24,20 +24,20 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
+from proxy_addon.cutting_off import CuttingOff
 from proxy_addon.draining import DRAIN_BEFORE_ANSWER_S, DRAIN_LIMIT_S
 from proxy_addon.exchange import Again, Release, Respond, Send
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
 from proxy_addon.responses import fault
-from proxy_addon.tunnels import Tunnels
 
 
 class NoAnswerError(Exception):
     """The pacing gave no answer, or one that makes no sense here."""
 
 
-class PacedHttpStream(Tunnels):
+class PacedHttpStream(CuttingOff):
     """See the module's text. `phase` says where the request is."""
 
     _reused = False

@@ -12,6 +12,9 @@ from proxy_addon.holding import Holding
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.phases import Phase
 
+LOOK_S = 3600.0
+"""How often an upload that may stand still for ever is looked at: only so that the end of the proxy can reach it."""
+
 
 class Uploading(Holding):
     """See the module's text."""
@@ -38,9 +41,9 @@ class Uploading(Holding):
 
     def watch_upload(self) -> None:
         """From this moment on the upload has `body_timeout` for its next progress."""
-        if self.is_uploading and self.pacing.body_timeout_s > 0:
+        if self.is_uploading:
             self._unsent_bytes = self.unsent_bytes()
-            self.arm(self.pacing.body_timeout_s)
+            self.arm(self.pacing.body_timeout_s or LOOK_S)
 
     def unsent_bytes(self) -> int:
         return self.handler.unsent_bytes(self.origin.dialled) if self.origin is not None else 0
@@ -56,7 +59,7 @@ class Uploading(Holding):
     def upload_overdue(self) -> CommandGenerator[None]:
         """The client has sent nothing for `body_timeout`, perhaps since the origin takes nothing."""
         unsent = self.unsent_bytes()
-        if 0 < unsent < self._unsent_bytes:
+        if self.pacing.body_timeout_s == 0 or 0 < unsent < self._unsent_bytes:
             self.watch_upload()
         else:
             yield from self.upload_stopped(by_origin=unsent > 0)

@@ -11,9 +11,21 @@ from mitmproxy import addonmanager, connection
 from mitmproxy.net.http import http1, validate
 from mitmproxy.proxy import commands, context, events, layer, mode_servers, server, server_hooks, tunnel
 from mitmproxy.proxy.layers import http, tls
-from mitmproxy.proxy.layers.http import _base, _events, _hooks, _http1, _http2, _upstream_proxy
+from mitmproxy.proxy.layers.http import _base, _events, _hooks, _http1, _http2, _http_h2, _upstream_proxy
 
-from proxy_addon import answering, border, dial, flowing, http1_server, http2, origins, phases, stream, tunnels
+from proxy_addon import (
+    answering,
+    border,
+    cutting_off,
+    dial,
+    flowing,
+    http1_server,
+    http2,
+    origins,
+    phases,
+    stream,
+    tunnels,
+)
 from proxy_addon import http1 as our_http1
 from proxy_addon import layer as our_layer
 from tests.support.wire import context as make_context
@@ -135,6 +147,7 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
     (origins.OriginClient, ("_handle_event",)),
     (origins._OriginTls, ("on_handshake_error", "event_to_child", "receive_close")),
     (tunnels.Tunnels, ("handle_connect",)),
+    (cutting_off.CuttingOff, ("_handle_event", "passthrough")),
     (origins._ParentProxy, ("start_handshake", "receive_handshake_data", "on_handshake_error")),
     (http2.PacedHttp2Client, ("_handle_event",)),
     (http2.PacedHttp2Server, ("__init__", "_handle_event")),
@@ -164,6 +177,7 @@ def test_layers_have_the_attributes_that_we_use() -> None:
     assert (server_side.stream_id, server_side.request, server_side.response) == (1, None, None)
     assert (server_side.request_done, server_side.response_done, bytes(server_side.buf)) == (False, False, b"")
     assert "stream_queue: collections.defaultdict[int, list[Event]]" in inspect.getsource(_http2.Http2Client)
+    assert _http_h2.BufferedH2Connection(_http2.Http2Server.h2_conf).stream_buffers == {}
     client_side = _http1.Http1Client(made)
     assert (client_side.stream_id, client_side.conn) == (None, made.server)
 

@@ -38,6 +38,8 @@ class H2Client:
     def __init__(self, proxy_port: int, authority: str, ca: Path, *lines: str) -> None:
         """`lines` are further header lines of the CONNECT."""
         self.streams: dict[int, Stream] = {}
+        self.goodbye: tuple[int, int] | None = None
+        """Of GOAWAY: the last stream that the proxy has taken, and the error code."""
         self._authority = authority
         self._raw = RawClient(proxy_port)
         connected = self._raw.connect(authority, *lines)
@@ -63,8 +65,10 @@ class H2Client:
         method: str = "GET",
         fields: Iterable[tuple[str, str]] = (),
         body: bytes = b"",
+        ends: bool = True,
     ) -> int:
-        """Open a stream with a request; its number. The body must fit the initial window, 64 kB."""
+        """Open a stream with a request; its number. The body must fit the initial window, 64 kB, and is only its
+        beginning where the request does not end with it."""
         number = self._h2.get_next_available_stream_id()
         pseudo = [
             (":method", method),
@@ -75,7 +79,7 @@ class H2Client:
         self.streams[number] = Stream()
         self._h2.send_headers(number, [*pseudo, *fields], end_stream=not body)
         if body:
-            self._h2.send_data(number, body, end_stream=True)
+            self._h2.send_data(number, body, end_stream=ends)
         self._flush()
         return number
 
@@ -95,6 +99,15 @@ class H2Client:
             self._flush()
         return streams
 
+    def wait_for_goodbye(self) -> tuple[int, int]:
+        """Read until GOAWAY has come: the last stream that the proxy has taken, and the error code."""
+        while self.goodbye is None:
+            data = self._raw.receive()
+            assert data, "the connection ended without GOAWAY"
+            for event in self._h2.receive_data(data):
+                self._take(event)
+        return self.goodbye
+
     def _take(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.ResponseReceived(stream_id=number, headers=fields):
@@ -111,6 +124,8 @@ class H2Client:
             case h2.events.StreamReset(stream_id=number, error_code=code):
                 self.streams[number].ended = True
                 self.streams[number].reset = int(code)
+            case h2.events.ConnectionTerminated(last_stream_id=number, error_code=code):
+                self.goodbye = (int(number or 0), int(code or 0))
             case _:
                 pass  # settings, window updates and the like: the library has dealt with them
 

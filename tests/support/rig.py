@@ -64,6 +64,8 @@ class ScriptedPacing:
     body_timeout_s: float = 0.0
     idle_reuse_s: float = 1.0
     tunnel_ports: frozenset[int] = frozenset()
+    is_draining: bool = False
+    is_cut_off: bool = False
     fresh: bool = False
     """What `Again` says."""
     raise_in: str | None = None
