@@ -18,7 +18,7 @@ internal and may change in any release. One direction: layer → pacing → engi
                                                http1_server, http2, forwarding), handler.py (dial, names, reach, race)
     tunnels of raw bytes                       tunnels.py, tunnel_end.py
     responses of ours, Proxy-Status            answers.py, refusals.py
-    which host a request counts for            hosts.py
+    which host a request counts for            hosts.py, targets.py
     which addresses may be dialled             egress.py, loops.py
     settings, flags                            settings.py, setting_*.py, cli.py
     start, signals, draining                   runner.py, addon.py

@@ -39,6 +39,7 @@ from proxy_addon.http1 import PacedConnection, is_chunked
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
 from proxy_addon.responses import for_http10
+from proxy_addon.targets import read_request_head
 
 REQUEST_HEAD_LIMIT_BYTES = 65536
 """Longer request heads are refused with 431. Servers stop at 8 kB (Apache, per line) to 64 kB (HAProxy's usual
@@ -130,7 +131,7 @@ class PacedHttp1Server(PacedConnection, Http1Server):
             yield from self._refuse_head(431, "The head of this request is longer than 65536 bytes.")
             return
         try:
-            self.request = http1.read_request_head([bytes(line) for line in lines])
+            self.request = read_request_head([bytes(line) for line in lines])
             size = http1.expected_http_body_size(self.request)
         except ValueError as error:
             self.request = None
