@@ -38,6 +38,11 @@ _FIRST_ATTEMPT_ID = 1 << 40
 """Far from any id that a client's connection gives: those of HTTP/2 end at 2**31."""
 _NEVER_S = 1e9
 
+MOST_IDLE = 16
+"""How many connections to origins are kept for a client's connection that uses none of them now. A crawler may go
+through thousands of hosts over one connection, and most origins close an idle one only after a minute. It is enough for
+one that goes round a few hosts in turn."""
+
 
 class PacedHttpLayer(HttpLayer):
     """See the module's text."""
@@ -191,13 +196,20 @@ class PacedHttpLayer(HttpLayer):
                 yield from self._forget(origin)
 
     def _clear_out(self, wanted: GetHttpConnection) -> CommandGenerator[None]:
-        """Forget dead connections, and close those that this request would have used, had it been allowed to."""
+        """Forget dead connections, and close those that this request would have used, had it been allowed to; and of
+        too many idle ones those that were idle for longest."""
         in_use = {stream.origin.server for stream in self._distinct_streams() if stream.origin is not None}
+        idle: list[Origin] = []
         for server, origin in list(self.origins.items()):
             if server in self.waiting_for_establishment or server in in_use:
                 continue
             if not server.connected or wanted.connection_spec_matches(server):
                 yield from self._forget(origin)
+            else:
+                idle.append(origin)
+        idle.sort(key=lambda origin: origin.idle_since)
+        for origin in idle[:-MOST_IDLE]:
+            yield from self._forget(origin)
 
     def _forget(self, origin: Origin) -> CommandGenerator[None]:
         """Drop a connection in whatever state it is; what still comes of it is ignored."""

@@ -94,6 +94,23 @@ def test_a_connection_that_the_origin_closed_is_not_used_again_nor_remembered(or
     assert [reply.reused for call in rig.pacing.calls if (reply := call.reply)] == [False] * 10
 
 
+def test_a_crawl_of_many_hosts_keeps_few_connections(confdir: Path) -> None:
+    with Origin(address="0.0.0.0") as origin, Rig(confdir=confdir) as rig, RawClient(rig.port) as client:
+        for _ in range(2):
+            for number in range(1, 41):
+                client.get(origin.url("/x", host=f"127.0.1.{number}"))
+                assert client.answer().status == 200
+        for number in range(30, 41):
+            client.get(origin.url("/x", host=f"127.0.1.{number}"))
+            assert client.answer().status == 200
+        # Forty hosts one after the other, twice; the last of them are still connected.
+        assert len(origin.connections) == 80
+        origin.wait_for(lambda o: sum(1 for one in o.connections if one.closed_at is None) <= 17)
+        (layer,) = rig.layers
+        assert len(layer.origins) == 17
+        assert len(layer.connections) == 18
+
+
 def _none_connected(rig: Rig) -> bool:
     return not any(server.connected for layer in rig.layers for server in layer.origins)
 
