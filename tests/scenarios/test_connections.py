@@ -5,7 +5,6 @@ origin may have closed it just as the request went out.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -53,18 +52,9 @@ IN_A_BODY = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def running(confdir: Path) -> Iterator[Paceproxy]:
-    with Paceproxy("--ladder", "0,0.1,0.2", "--ssl-insecure", "--http2", confdir=confdir) as proxy:
-        yield proxy
-
-
 @pytest.fixture
-def proxy(running: Paceproxy) -> Iterator[Paceproxy]:
-    """The module's proxy. After each test nothing is in flight, nobody waits, and no host is on a rung."""
-    yield running
-    running.assert_idle()
-    assert running.metric("paceproxy_host_rung") == 0
+def proxy(shared_proxy: Paceproxy) -> Paceproxy:
+    return shared_proxy
 
 
 @pytest.fixture
@@ -217,7 +207,7 @@ def test_a_connection_that_ends_in_the_middle_of_an_upload(
 @pytest.mark.parametrize("end", [pytest.param(close(), id="FIN"), pytest.param(reset(), id="RST")])
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_an_end_after_the_complete_response_disturbs_nobody(
-    proxy: Paceproxy, client: RawClient, confdir: Path, secure: bool, end: Behaviour, chunked: bool
+    proxy: Paceproxy, client: RawClient, secure: bool, end: Behaviour, chunked: bool
 ) -> None:
     page = respond(200, b"fine", chunked=chunked)
     before = stalls(proxy)

@@ -70,6 +70,18 @@ class Pause:
         await asyncio.sleep(self.seconds)
 
 
+@dataclass(slots=True)
+class Gate:
+    """Nothing, until a test opens it; then, in a chain, the next behaviour. One for any number of requests."""
+
+    opened: bool = False
+    reads_body: ClassVar[bool] = True
+
+    async def act(self, visit: Visit) -> None:
+        while not self.opened:  # noqa: ASYNC110  It is opened in another thread, which an Event is not made for.
+            await asyncio.sleep(0.005)
+
+
 @dataclass(frozen=True, slots=True)
 class Silent:
     """Nothing, until the client closes the connection. `reads_body` False: not even the body is read."""
