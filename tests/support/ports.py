@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 _ADDRESS = "127.0.0.1"
 _FILL_LIMIT = 64
@@ -67,3 +68,13 @@ def unreachable_port() -> Iterator[int]:
         else:
             raise AssertionError(f"{_FILL_LIMIT} connections did not fill the queue of a port")
         yield port
+
+
+def connections_to(port: int) -> int:
+    """How many sockets on this machine are connected to a port, or about to be: SYN sent, open, or only half closed."""
+    count = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, _, remote, state, *_ = line.split()
+            count += int(remote.rpartition(":")[2], 16) == port and state in ("01", "02", "04", "08")
+    return count
