@@ -5,6 +5,7 @@ Bookkeeping with a few questions about it; no I/O, no arithmetic on the ladder. 
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
@@ -67,6 +68,11 @@ class Host:
     stalled_since: set[int] = field(default_factory=set)
     """Which requests have stalled since the last page, at most `STALLED_REQUESTS_KNOWN`, by number."""
     last_stall: LastStall | None = None
+    silence_s: float = 0.0
+    """For how long clients have waited for a head in vain since an attempt last had an outcome. What overlaps counts
+    once."""
+    silence_until: float = -math.inf
+    """Until when that is counted."""
     called_slow: bool = False
     """The log says that it is slow, and not yet that it is well again."""
     called_blocked: float | None = None
@@ -86,6 +92,11 @@ class Host:
         self.served = at
         self.served_sent = sent if self.served_sent is None else max(sent, self.served_sent)
         self.stalled_since.clear()
+
+    def note_silence(self, *, since: float, now: float) -> None:
+        """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile."""
+        self.silence_s += now - min(now, max(since, self.silence_until))
+        self.silence_until = now
 
     def note_stalled(self, request: Request) -> None:
         if len(self.stalled_since) < STALLED_REQUESTS_KNOWN:

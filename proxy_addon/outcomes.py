@@ -48,6 +48,7 @@ class Outcomes:
 
     def settle(self, host: Host, request: Request, grant: Grant, reply: Reply) -> Decision:
         """The attempt brought back `reply`."""
+        host.silence_s = 0.0
         verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
         if _to_be_redialled(request, reply):
             request.redialled = True
@@ -99,16 +100,20 @@ class Outcomes:
     def abandon(self, host: Host, request: Request, grant: Grant) -> None:
         """Nobody waits for the attempt any more.
 
-        One that the client gave up on is a stall where the host has had `abandon_stall_after` and was silent to
-        everybody: else impatient clients would never make a silent host climb.
+        One that the client gave up on is a stall where the host was silent to everybody and has had
+        `abandon_stall_after`, be it with this client, or with several that did not wait so long: else impatient
+        clients would never make a silent host climb.
         """
-        patience_s = self._settings.abandon_stall_after
-        waited_long = 0 < patience_s <= self._clock.monotonic() - grant.granted
+        patience_s, now = self._settings.abandon_stall_after, self._clock.monotonic()
         silent = host.served is None or host.served < grant.granted
+        if request.left and silent and not request.overdue:
+            host.note_silence(since=grant.granted, now=now)
+        waited_long = 0 < patience_s <= max(now - grant.granted, host.silence_s)
         error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
         if request.overdue:
             pass
         elif request.left and waited_long and silent and error.value in self._settings.stalls:
+            host.silence_s = 0.0
             verdict = retry.Classified(Outcome.STALL, error, climbs=True)
             self._stalled(host, request, grant, verdict)
             self._attempt_ended(request, grant, verdict)

@@ -171,7 +171,7 @@ class Settings(BaseModel):
     forgive_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 1800.0
     """A host that has had no stall for so long starts afresh; 0: never."""
     abandon_stall_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 5.0
-    """A client that leaves a silent host no sooner than this makes the host slower; 0: never."""
+    """A host that was silent for as long to clients that left, one or several, gets slower; 0: never."""
     store: Annotated[str, Group.PACING, StoreUrl(), Documented("sqlite:///~/.local/state/paceproxy/hosts.sqlite3")] = (
         Field(default_factory=_default_store)
     )

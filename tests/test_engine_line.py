@@ -450,16 +450,85 @@ async def test_a_page_served_before_the_dialling_says_nothing_of_now(world: Worl
     assert world.process.rung() == 1
 
 
-@virtual(abandon_stall_after=0.0)
-async def test_impatience_never_counts_where_that_is_switched_off(world: World) -> None:
+async def come_back(world: World, *, every_s: float, times: int, path: str = "silent") -> None:
+    """A client that gives up again and again, and at once asks once more."""
+    for _ in range(times):
+        visit = world.visit(path)
+        await world.clock.advance(every_s)
+        visit.leave()
+    await world.clock.settle()
+
+
+@virtual()
+async def test_a_silent_host_climbs_however_impatient_its_clients_are(world: World) -> None:
     world.origin = always(SILENT)
-    visit = world.visit()
-    await world.pass_until(29)
-    visit.leave()
+    await come_back(world, every_s=1.0, times=4)
+    assert world.process.rung() == 0
+    await come_back(world, every_s=1.0, times=1)
+
+    assert world.process.rung() == 1
+    assert world.sent() == [0, 1, 2, 3, 4]
+    assert ended(world.process.events) == [
+        *[(Outcome.ABANDONED, None)] * 4,
+        (Outcome.STALL, ErrorName.HTTP_RESPONSE_TIMEOUT),
+    ]
+    # From there on one attempt in 2 s, then in 5 s, and so on: whoever is next in line takes it.
+    await come_back(world, every_s=1.3, times=300)
+    assert world.process.rung() == 5
+    assert len(world.sent()) == 34
+
+
+@virtual()
+async def test_clients_that_wait_at_the_same_time_do_not_make_the_silence_longer(world: World) -> None:
+    world.origin = always(SILENT)
+    for _ in range(4):
+        crowd = [world.visit() for _ in range(10)]
+        await world.clock.advance(1.0)
+        for visit in crowd:
+            visit.leave()
     await world.clock.settle()
 
     assert world.process.rung() == 0
-    assert ended(world.process.events) == [(Outcome.ABANDONED, None)]
+    assert ended(world.process.events) == [(Outcome.ABANDONED, None)] * 40
+
+
+@virtual()
+async def test_an_impatient_client_of_one_page_does_not_slow_a_host_that_serves_others(world: World) -> None:
+    world.origin = by_path(silent=SILENT)
+    for _ in range(20):
+        world.visit("page")
+        await come_back(world, every_s=2.0, times=2)
+
+    assert world.process.rung() == 0
+    assert len(world.sent()) == 60
+
+
+@virtual()
+async def test_a_host_that_says_no_is_not_silent(world: World) -> None:
+    world.origin = by_path(silent=SILENT, failing=REFUSED)
+    await come_back(world, every_s=2.0, times=2)
+    world.visit("failing")
+    await come_back(world, every_s=2.0, times=2)
+
+    assert world.process.rung() == 0
+
+
+@virtual()
+async def test_a_host_that_cannot_be_connected_to_climbs_however_impatient_its_clients_are(world: World) -> None:
+    world.origin = always(UNREACHABLE)
+    await come_back(world, every_s=2.0, times=3)
+
+    assert world.process.rung() == 1
+    assert ended(world.process.events) == [(Outcome.STALL, ErrorName.CONNECTION_TIMEOUT)]
+
+
+@virtual(abandon_stall_after=0.0)
+async def test_impatience_never_counts_where_that_is_switched_off(world: World) -> None:
+    world.origin = always(SILENT)
+    await come_back(world, every_s=29.0, times=3)
+
+    assert world.process.rung() == 0
+    assert ended(world.process.events) == [(Outcome.ABANDONED, None)] * 3
 
 
 @virtual()
