@@ -105,7 +105,7 @@ class Count(Kind[int]):
             case int():
                 number = int(value)
             case str() if _WHOLE.fullmatch(value.strip()):
-                number = int(value)
+                number = int(value.strip())
             case _:
                 number = None
         if number is None:
@@ -209,7 +209,7 @@ def decimal(value: object) -> float | None:
             return None if math.isnan(value) else float(value) + 0.0
         case str() if _DECIMAL.fullmatch(value.strip()):
             # Adding 0 turns -0.0 into 0.0.
-            return float(value) + 0.0
+            return float(value.strip()) + 0.0
         case _:
             return None
 

@@ -18,6 +18,7 @@ from proxy_addon.setting_kinds import BadValue, Choice, Count, Kind, Seconds, Si
         ("5.", 5.0),
         ("+5", 5.0),
         (" 45 ", 45.0),
+        ("45\x1f", 45.0),
         ("007", 7.0),
         ("1000000000", 1e9),
         (600, 600.0),
@@ -73,7 +74,7 @@ def test_a_duration_that_was_written_is_read_as_the_same(seconds: float) -> None
     assert kind.parse(kind.show(seconds)) == seconds
 
 
-@pytest.mark.parametrize(("value", "number"), [("3", 3), (" 3 ", 3), ("+3", 3), ("010", 10), (3, 3)])
+@pytest.mark.parametrize(("value", "number"), [("3", 3), (" 3 ", 3), ("3\x1f", 3), ("+3", 3), ("010", 10), (3, 3)])
 def test_a_count_is_a_whole_number(value: object, number: int) -> None:
     assert Count().parse(value) == number
 
