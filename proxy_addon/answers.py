@@ -14,7 +14,7 @@ from mitmproxy import http
 
 from proxy_addon.field_values import structured_list
 from proxy_addon.model import ErrorName, Reply
-from proxy_addon.rate_limits import retry_after_text
+from proxy_addon.rate_limits import ASKING, retry_after_text
 
 NAME = Token("paceproxy")
 """Our name in `Proxy-Status`."""
@@ -172,12 +172,12 @@ def credentials_wanted(*, is_proxy: bool, now: float) -> http.Response:
 def kept_reply(reply: Reply, body: bytes, *, whole: bool, is_head: bool, course: Course, now: float) -> http.Response:
     """The origin's own last reply, which had been put aside: as it was where its body was kept `whole`.
 
-    Else one of ours with its status and its Retry-After.
+    Else one of ours with its status, its Retry-After and what it said of quotas.
     """
     assert reply.status is not None
     if not (whole or is_head):
         fields = [("Proxy-Status", proxy_status(course, received_status=reply.status))]
-        fields += [(name, value) for name, value in reply.fields if name.lower() == "retry-after"]
+        fields += [(name, value) for name, value in reply.fields if name.lower() in ASKING]
         text = f"paceproxy: The host answered with status {reply.status} and a text too long to be kept.\n"
         return _made(reply.status, text, fields, now=now)
     named = {

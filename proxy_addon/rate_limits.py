@@ -30,10 +30,11 @@ _LONGEST_FIELD = 4096
 _SEPARATE = ("ratelimit", "x-ratelimit", "x-rate-limit")
 """What the names of a dialect with a field for each value begin with."""
 
-_READ = frozenset(
-    {"retry-after", "date", "ratelimit", "ratelimit-policy"}
-    | {f"{prefix}-{what}" for prefix in _SEPARATE for what in ("remaining", "reset", "reset-after")}
+ASKING = frozenset(
+    {"retry-after", "ratelimit", "ratelimit-policy"}
+    | {f"{prefix}-{what}" for prefix in _SEPARATE for what in ("limit", "remaining", "reset", "reset-after")}
 )
+"""The fields that tell when to ask again, by lower-case name."""
 
 _EPOCHS = ((1e9, 1e11, 1.0), (1e11, 1e14, 1e3), (1e14, 1e17, 1e6), (1e17, 1e20, 1e9))
 """From, below, per second: Unix time in s, ms, µs or ns. What is smaller is a wait: 1e9 s are 31 years, and were
@@ -86,7 +87,7 @@ def retry_after_text(seconds: float) -> str:
 def _said(fields: Fields) -> _Said:
     said: dict[str, list[str]] = {}
     for name, value in fields:
-        if (lowered := name.lower()) in _READ:
+        if (lowered := name.lower()) in ASKING or lowered == "date":
             said.setdefault(lowered, []).append(value)
     return {name: lines for name, lines in said.items() if sum(map(len, lines)) <= _LONGEST_FIELD}
 
@@ -168,7 +169,8 @@ def _resets(said: _Said, name: str, *, now: float) -> list[float]:
     for member in members(said.get(name, ())):
         number = decimal(member)
         if number is None:
-            at = http_date(member, now=now) or rfc3339_date(member)
+            at = http_date(member, now=now)
+            at = rfc3339_date(member) if at is None else at
         elif number < _EPOCHS[0][0]:
             resets.append(number)
             continue

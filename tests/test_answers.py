@@ -331,7 +331,7 @@ def test_a_kept_reply_to_head_keeps_the_length_of_the_body_that_it_does_not_have
     assert response.raw_content == b""
 
 
-def test_a_reply_too_long_to_be_kept_is_ours_with_its_status_and_retry_after() -> None:
+def test_a_reply_too_long_to_be_kept_is_ours_with_its_status_and_when_to_ask_again() -> None:
     reply = Reply(
         status=429,
         fields=(
@@ -339,6 +339,8 @@ def test_a_reply_too_long_to_be_kept_is_ours_with_its_status_and_retry_after() -
             ("retry-after", "17.5"),
             ("Retry-After", "Sun, 06 Nov 1994 08:50:37 GMT"),
             ("Set-Cookie", "a=1"),
+            ("RateLimit", '"default";r=0;t=17'),
+            ("x-ratelimit-limit", "60"),
         ),
     )
     response = kept(reply, b"only the beginning", whole=False, course=WINDING)
@@ -352,6 +354,8 @@ def test_a_reply_too_long_to_be_kept_is_ours_with_its_status_and_retry_after() -
         (b"Proxy-Status", b"paceproxy;received-status=429;attempts=3;waited=12.4;rung=2"),
         (b"retry-after", b"17.5"),
         (b"Retry-After", b"Sun, 06 Nov 1994 08:50:37 GMT"),
+        (b"RateLimit", b'"default";r=0;t=17'),
+        (b"x-ratelimit-limit", b"60"),
         (b"content-length", b"77"),
     )
     assert response.raw_content == text

@@ -1,8 +1,11 @@
 """What the engine makes of a quota that is used up, and of other waits that origins ask for, in virtual time."""
 
+import itertools
 import logging
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy_addon.model import ErrorName, HostState, Outcome, RetryAfterCapped
 from proxy_addon.request import Refusal, Refused
@@ -12,12 +15,14 @@ from tests.support.answers import (
     START,
     UNAVAILABLE,
     Answer,
+    Hit,
     always,
     by_path,
     in_turn,
     on_rung,
     status,
 )
+from tests.support.examples import FIXED
 from tests.support.world import World, ended, virtual
 
 
@@ -322,6 +327,66 @@ async def test_a_grant_is_not_passed_on_in_the_moment_in_which_its_host_gets_blo
 
     assert world.sent() == [0, 62.5]
     assert waiting.status == 200
+
+
+# Whatever is asked, and by whatever reply
+
+_ASKING = st.tuples(
+    st.sampled_from([200, 200, 403, 429, 503]),
+    st.sampled_from([0.0, 0.0, 0.5, 3.0, 9.0, 3_600.0]),
+    st.sampled_from(["RateLimit", "Retry-After"]),
+    st.sampled_from([0.0, 1.0]),
+)
+"""Status, for how long it asks, how, and after how long the reply comes."""
+
+
+@given(
+    asking=st.lists(_ASKING, min_size=1, max_size=12),
+    clients=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.0, 0.2, 2.0, 11.0]),
+            st.integers(0, 1),
+            st.sampled_from([0.0, 5.0, 30.0]),
+            st.sampled_from(["GET", "POST"]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    processes=st.integers(1, 2),
+)
+@settings(FIXED, max_examples=60)
+def test_nothing_is_sent_to_a_host_before_the_time_that_it_asked_for(
+    asking: list[tuple[int, float, str, float]],
+    clients: list[tuple[float, int, float, str]],
+    processes: int,
+) -> None:
+    replies = itertools.cycle(asking)
+    blocks: list[tuple[float, float]] = []
+    """From when to when each reply forbids to send, in seconds since the world began."""
+
+    def origin(hit: Hit) -> Answer:
+        code, asked_s, how, after_s = next(replies)
+        fields = ("RateLimit", f'"default";r=0;t={asked_s}') if how == "RateLimit" else ("Retry-After", str(asked_s))
+        if how == "RateLimit" or code in (429, 503):
+            blocks.append((hit.at + after_s, hit.at + after_s + min(asked_s, 10.0)))
+        return Answer(code, (fields,), after_s=after_s)
+
+    @virtual(processes=processes, pause_after=0, retry_after_cap=10.0)
+    async def scenario(world: World) -> None:
+        world.origin, at = origin, 0.0
+        for after_s, process, window_s, method in clients:
+            at += after_s
+            await world.pass_until(at)
+            world.processes[process % processes].visit(method=method, window=window_s)
+        await world.finish()
+        # Another process hears of a block after at most 0.1 s.
+        known_after_s = 0.1 if processes > 1 else 0.0
+        for sent in world.sent():
+            for begins, ends in blocks:
+                assert not begins + known_after_s < sent < ends - 1e-6, (sent, begins, ends)
+        assert all(visit.ended.attempts or visit.refusal for visit in world.visits)
+
+    scenario()
 
 
 # The log

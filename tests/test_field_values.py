@@ -14,7 +14,9 @@ import pytest
 from http_sf.types import DisplayString, Token
 from hypothesis import given
 from hypothesis import strategies as st
+from mitmproxy import http
 
+from proxy_addon.answers import Course, annotate
 from proxy_addon.field_values import structured_dictionary, structured_list
 from proxy_addon.model import Reply
 from proxy_addon.rate_limits import quota_s
@@ -72,6 +74,21 @@ def test_structured_fields_are_read_as_the_working_groups_vectors_say(file: Path
 
     assert vectors
     assert [vector for vector in vectors if not agrees(vector)] == []
+
+
+def test_our_member_of_proxy_status_is_readable_after_whatever_the_vectors_hold() -> None:
+    vectors = [v for file in FILES for v in json.loads(file.read_text()) if v["header_type"] == "list"]
+    for vector in vectors:
+        response = http.Response.make(200)
+        response.headers.set_all("Proxy-Status", vector["raw"])
+        annotate(response, Course(attempts=2, waited_s=2.0, rung=1))
+        *theirs, ours = json.loads(parsed(response.headers.get_all("Proxy-Status"), "list") or "[null]")
+
+        assert ours[0] == {"__type": "token", "value": "paceproxy"}, vector
+        if not vector.get("must_fail"):
+            assert theirs == vector["expected"], vector
+
+    assert len(vectors) > 100
 
 
 def test_all_vectors_are_there() -> None:
