@@ -5,11 +5,10 @@ nonsense. What the wait does to the host is in `ladder.py`, how values are read 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy_addon.field_values import (
-    Fields,
     Item,
     decimal,
     http_date,
@@ -84,11 +83,14 @@ def retry_after_text(seconds: float) -> str:
     return str(max(1, math.ceil(seconds)))
 
 
-def _said(fields: Fields) -> _Said:
+def _said(fields: Sequence[tuple[str, str]]) -> _Said:
+    """Empty for nearly every reply: this is asked for each page of a healthy host, and must cost next to nothing."""
     said: dict[str, list[str]] = {}
     for name, value in fields:
-        if (lowered := name.lower()) in ASKING or lowered == "date":
+        if (lowered := name.lower()) in ASKING:
             said.setdefault(lowered, []).append(value)
+    if said:
+        said["date"] = [value for name, value in fields if name.lower() == "date"]
     return {name: lines for name, lines in said.items() if sum(map(len, lines)) <= _LONGEST_FIELD}
 
 

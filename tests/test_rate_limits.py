@@ -324,6 +324,7 @@ def test_a_quota_of_nothing_ends_when_the_rate_limit_says(value: str, seconds: f
         "limit=10, remaining=(0), reset=30",
         '"default";r=0;t=30, limit=10',
         "\udcff",
+        '"\udcff";r=0;t=30',
         '"default";r=0;t=30' + " " * 5_000,
     ],
 )
@@ -347,6 +348,7 @@ def test_a_quota_without_a_time_ends_with_the_window_of_its_policy() -> None:
     assert served_s(("RateLimit", '"burst";r=0;t=7'), policy) == 7.0
     assert served_s(("RateLimit", '"hourly";r=0'), policy) is None
     assert served_s(("RateLimit", '"burst";r=5'), policy) is None
+    assert stalled_s(("RateLimit", '"burst"'), policy) is None
     assert served_s(policy) is None
     assert stalled_s(policy) is None
 
@@ -416,6 +418,8 @@ def test_a_remaining_quota_alone_says_nothing() -> None:
         ("1767225630250000000", 30.25),
         ("1767225599", 0.0),
         ("1000000000", 0.0),
+        ("100000000000", 0.0),
+        ("99999999999999", 1e10),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
         ("99999999999", 1e10),
         ("Thu, 01 Jan 2026 00:00:30 GMT", 30.0),
