@@ -23,7 +23,7 @@ from proxy_addon.cli import main
 from tests.support.behaviours import late, respond, silent
 from tests.support.clients import RawClient, curl
 from tests.support.origin import Origin
-from tests.support.proxy import Paceproxy
+from tests.support.proxy import REAL_COMMAND, Paceproxy
 from tests.support.waiting import until
 
 _GUARD_S = 60.0
@@ -78,7 +78,7 @@ def taken_port() -> socket.socket:
 
 
 def test_it_prints_what_a_user_needs_and_two_lines_to_export(refused: Refused, confdir: Path) -> None:
-    with Paceproxy(confdir=confdir) as proxy:
+    with Paceproxy(confdir=confdir, command=REAL_COMMAND) as proxy:
         url, ca = proxy.url, f"{confdir}/mitmproxy-ca-cert.pem"
         first, *others = proxy.log.splitlines()
         assert re.fullmatch(rf"paceproxy \d+\.\d+\.\d+\S*: proxy listening at {url}", first)
@@ -118,7 +118,7 @@ def test_folders_and_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
     store = state / "paceproxy" / "hosts.sqlite3"
     before = os.umask(0)
     try:
-        with Paceproxy("--store", f"sqlite:///{store}", confdir=confdir):
+        with Paceproxy("--store", f"sqlite:///{store}", confdir=confdir, command=REAL_COMMAND):
             pass
     finally:
         os.umask(before)

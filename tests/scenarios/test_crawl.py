@@ -19,7 +19,7 @@ import pytest
 from tests.scenarios.spacing import Entry, too_soon
 from tests.support.behaviours import respond, silent
 from tests.support.origin import Origin
-from tests.support.proxy import Paceproxy, Samples
+from tests.support.proxy import REAL_COMMAND, Paceproxy, Samples
 from tests.support.visit import Behaviour, Request
 
 type Phase = Literal["well at first", "silent", "503", "429", "well again"]
@@ -105,7 +105,7 @@ def crawls(
             bundle = tmp_path_factory.mktemp("origins") / "ca.pem"
             bundle.write_bytes(b"".join(site.origin.ca.read_bytes() for site in sites.values()))
             trust = ["--upstream-ca", str(bundle)]
-        proxy = stack.enter_context(Paceproxy(*FLAGS, *trust, confdir=confdir))
+        proxy = stack.enter_context(Paceproxy(*FLAGS, *trust, confdir=confdir, command=REAL_COMMAND))
         running = {crawler: start(crawler, sites[crawler].origin.url(""), proxy) for crawler in CRAWLERS}
         for process in running.values():
             stack.callback(end, process)

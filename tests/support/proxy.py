@@ -1,4 +1,4 @@
-"""The proxy under test: the real command in a process of its own, on loopback ports that the system chooses.
+"""The proxy under test: the command in a process of its own, on loopback ports that the system chooses.
 
 It knows the command's flags, start-up lines, admin address and signals, and nothing of its modules.
 """
@@ -21,12 +21,15 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tests.support.forked import ForkedCommand
 from tests.support.waiting import until
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
 _ADDRESS = re.compile(r"(proxy|admin)\b.*?\bhttp://\S*?:(\d+)", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback|has crashed|Addon error|never retrieved|never awaited|Unclosed", re.IGNORECASE)
+REAL_COMMAND = (sys.executable, "-m", "proxy_addon")
+"""From its very start."""
 _DEFAULTS = (("--listen", "127.0.0.1:0"), ("--admin", "127.0.0.1:0"), ("--store", "memory:"))
 
 
@@ -55,8 +58,9 @@ class Paceproxy:
     """`paceproxy` with these flags, running while the context lasts; at its end SIGTERM, and exit code 0.
 
     Where the flags do not say otherwise it listens on free loopback ports, keeps its rows in memory, and its
-    home, state and certificate folders are temporary. `confdir` shares a CA between several. A crash in the
-    log fails the test, unless `crashes` says that it is expected.
+    home, state and certificate folders are temporary. `confdir` shares a CA between several. `command` is another
+    one to run, or the same from its very start: without it the start is a fork (`forked.py`). A crash in the log
+    fails the test, unless `crashes` says that it is expected.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class Paceproxy:
         *flags: str,
         confdir: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", "proxy_addon"),
+        command: Sequence[str] | None = None,
         crashes: bool = False,
     ) -> None:
         self._flags = flags
@@ -74,21 +78,13 @@ class Paceproxy:
         self._confdir = confdir
         self._ended = False
         self._lines: list[str] = []
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | ForkedCommand | None = None
         self._reader: threading.Thread | None = None
         self._home: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
         self._home = tempfile.TemporaryDirectory(prefix="paceproxy-")
-        self._process = subprocess.Popen(
-            [*self._command, *self._flags, *self._default_flags()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="backslashreplace",
-            env=self._environ(),
-        )
+        self._process = self._start([*self._flags, *self._default_flags()])
         self._reader = threading.Thread(target=self._read, name="proxy-log", daemon=True)
         self._reader.start()
         try:
@@ -115,8 +111,21 @@ class Paceproxy:
         if error is None and not self._crashes:
             assert not _CRASH.search(self.log), self.log
 
+    def _start(self, arguments: list[str]) -> subprocess.Popen[str] | ForkedCommand:
+        if self._command is None:
+            return ForkedCommand(arguments, self._environ())
+        return subprocess.Popen(
+            [*self._command, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="backslashreplace",
+            env=self._environ(),
+        )
+
     @property
-    def process(self) -> subprocess.Popen[str]:
+    def process(self) -> subprocess.Popen[str] | ForkedCommand:
         assert self._process is not None, "use it as a context manager"
         return self._process
 

@@ -1,0 +1,136 @@
+"""The command in a process of its own, forked from one that has imported all it needs.
+
+Importing mitmproxy takes a second of CPU, and there are more than a hundred starts in a run of the tests. What is
+forked has imported and done nothing else: the command itself begins in the new process, with its own arguments,
+environment and output. What the interpreter reads at its own start, such as `PYTHONDEVMODE`, has no effect.
+
+A stem process forks, for each command, a parent that waits for it: it tells the pid, and the exit code in the end.
+"""
+
+import atexit
+import functools
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TextIO
+
+_LONGEST_MESSAGE_BYTES = 1 << 17
+_IMPORTED = ("proxy_addon.runner", "proxy_addon.store.memory", "proxy_addon.store.sqlite")
+
+
+class ForkedCommand:
+    """`paceproxy` with these arguments and this environment; to be used like a `subprocess.Popen` of it."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        output, output_end = os.pipe()
+        self._told, told_end = os.pipe()
+        message = json.dumps([list(arguments), dict(environment)]).encode()
+        try:
+            socket.send_fds(_stem(), [message], [output_end, told_end])
+        finally:
+            os.close(output_end)
+            os.close(told_end)
+        self.stdout: TextIO = open(output, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        self.pid = self._told_number()
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it runs."""
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self.returncode = self._told_number()
+            os.close(self._told)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; `subprocess.TimeoutExpired` where that does not come."""
+        if self.returncode is None:
+            select.select([self._told], [], [], timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired("paceproxy", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _told_number(self) -> int:
+        """Each number is written at once, and the next one only at the end of the command."""
+        told = os.read(self._told, 100)
+        assert told, "the stem process is gone"
+        return int(told)
+
+
+@functools.cache
+def _stem() -> socket.socket:
+    """The connection to the stem process, which is started when it is first asked for."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-u", "-m", __name__, str(theirs.fileno())]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+    theirs.close()
+
+    @atexit.register
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    return ours
+
+
+def _arguments_of_a_new_process(asked: socket.socket) -> list[str] | None:
+    """Fork for as long as somebody asks. Returns None in the stem process, and in each new one its arguments."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the parents
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_MESSAGE_BYTES, 2)
+        if not message:
+            return None
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            asked.close()
+            output, told = descriptors
+            if (child := os.fork()) == 0:
+                os.close(told)
+                break
+            _tell_of(child, output, told)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    os.close(output)
+    arguments, environment = json.loads(message)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    return list(arguments)
+
+
+def _tell_of(child: int, output: int, told: int) -> NoReturn:
+    """Be the parent of a command."""
+    try:
+        os.close(output)
+        os.write(told, b"%d" % child)
+        _, status = os.waitpid(child, 0)
+        os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    new = _arguments_of_a_new_process(socket.socket(fileno=int(sys.argv[1])))
+    if new is not None:
+        from proxy_addon.cli import main
+
+        sys.argv = ["paceproxy", *new]
+        sys.exit(main())
