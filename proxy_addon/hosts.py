@@ -7,12 +7,18 @@ and whether that may be dialled belongs to the dialling; the `Host` field is nev
 
 import ipaddress
 import re
+from encodings.idna import nameprep
 from functools import lru_cache
 from urllib.parse import quote
 
 _PLAIN_NAME = re.compile(r"[a-z_-][a-z0-9_-]*(?:\.[a-z0-9_-]+)*")
 """A name that is its own key. Not with a digit in front: that may be an address."""
 _NUMBERS = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
+_DOTS = re.compile("[.\u3002\uff0e\uff61]")
+"""What separates labels, RFC 3490 §3.1."""
+_DEVIATIONS = re.compile("([\u00df\u03c2])")
+"""Eszett and final sigma."""
+_LONGEST_LABEL = 63
 _REG_NAME_SAFE = "!$&'()*+,;=%"
 """What RFC 3986 §3.2.2 allows in a name besides letters, digits and `-._~`. No `:`, `[` or `]`: a broken name
 cannot be taken for an address or for a name with a port."""
@@ -33,7 +39,8 @@ def host_key(scheme: str, host: str, port: int) -> str:
 
 def canonical(host: str) -> str:
     """The key's host alone, without a port."""
-    name = host.lower()
+    # Else Python makes the last capital sigma of a word another letter than the ones before it.
+    name = host.lower() if host.isascii() else host.replace("\u03a3", "\u03c3").lower()
     return name if _PLAIN_NAME.fullmatch(name) else _canonical(name)
 
 
@@ -99,18 +106,29 @@ def _canonical_ipv6(address: str) -> str:
 def _a_labels(name: str) -> str:
     """The name as it is looked up; itself, where it cannot be.
 
-    IDNA 2003, as in the standard library, and not the 2008 of today's browsers (which send A-labels anyway).
-    mitmproxy decodes the A-labels of a request target by IDNA 2003 and accepts only those that survive the
-    way there and back, and `getaddrinfo` encodes by it. So this gives back the very labels that the client
-    sent, and the key names the host that is dialled.
+    IDNA 2003, as in the standard library, but for the two letters that it takes for others (as RFC 5894 §7.2 tells,
+    and as all browsers do today): `straße.example` is another site than `strasse.example`. (Names of IDNA 2008 that
+    differ in other ways can be given in A-labels, which are left as they are.)
     """
     if name.isascii():
         return name
     try:
         # Lower case once more: the mapping turns some signs, such as the Kelvin sign, into ASCII capitals.
-        return name.encode("idna").decode("ascii").lower()
+        if not _DEVIATIONS.search(name):
+            return name.encode("idna").decode("ascii").lower()
+        return ".".join(map(_a_label, _DOTS.split(name))).lower()
     except UnicodeError:
         return name
+
+
+def _a_label(label: str) -> str:
+    if not _DEVIATIONS.search(label):
+        return label.encode("idna").decode("ascii")
+    prepared = "".join(part if _DEVIATIONS.fullmatch(part) else nameprep(part) for part in _DEVIATIONS.split(label))
+    encoded = "xn--" + prepared.encode("punycode").decode("ascii")
+    if len(encoded) > _LONGEST_LABEL:
+        raise UnicodeError("label too long")
+    return encoded
 
 
 def _printable(name: str) -> str:

@@ -108,10 +108,11 @@ def make_origin(
 
 
 def _server_name(context: Context, wanted: GetHttpConnection, mode: HTTPMode, shared: Server) -> str:
+    name = wanted.address[0].removesuffix(".")  # RFC 6066 §3: without the root's dot, as in certificates.
     if mode is HTTPMode.transparent and wanted.address == shared.address:
         # Inside a tunnel the address may be a literal where the client knows the name; reverse mode sets its own.
-        return shared.sni or context.client.sni or wanted.address[0]
-    return wanted.address[0]
+        return shared.sni or context.client.sni or name
+    return name
 
 
 class OriginClient(HttpClient):

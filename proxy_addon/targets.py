@@ -1,63 +1,108 @@
 """Reading a request's head: targets that mitmproxy refuses, and a Host field that contradicts the target.
 
-curl and others send names and paths beyond ASCII as they were typed. A path goes on as it came, a name in A-labels.
-What a request's host is called for pacing is in `hosts.py`.
+mitmproxy's parser takes A-labels that IDNA 2003 knows, and refuses every other name. curl and others send names and
+paths beyond ASCII as they were typed. So where there is more to a host than ASCII letters and digits, the parser gets a
+stand-in, and the request its true host afterwards, in A-labels; a path goes on as it came. What a request's host is
+called for pacing is in `hosts.py`.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from mitmproxy import http
 from mitmproxy.net.http import http1, url
 
+from proxy_addon.hosts import canonical
+
 _ABSOLUTE = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)(.*)", re.DOTALL)
 """Scheme, authority, and the rest (RFC 3986, appendix B)."""
-_PORT = re.compile(r":[0-9]*\Z")
-_DELIMITERS = frozenset(b"/?#@:[]\\ ")
-"""What a name must not turn into: the sign for "care of", say, becomes "c/o"."""
+_PLAIN = re.compile(rb"(?!.*xn--)[A-Za-z0-9._-]+(?::[0-9]+)?", re.IGNORECASE)
+"""An authority that mitmproxy can read."""
+_HOST_AND_PORT = re.compile(rb"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]*))?")
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
+_LONGEST_NAME = 253
+"""Characters, RFC 1035 §2.3.4 (its 255 bytes are those on the wire)."""
+_STAND_IN = b"host.invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    host: str
+    """As it is dialled: a name in A-labels, or an address without brackets."""
+    port: bytes
+    """With its colon; empty where there is none."""
+
+    def __bytes__(self) -> bytes:
+        """As it is sent on: without a zone, which means nothing elsewhere (RFC 6874 §4)."""
+        host = f"[{self.host.partition('%')[0]}]" if ":" in self.host else self.host
+        return host.encode("ascii") + self.port
 
 
 def read_request_head(lines: Sequence[bytes]) -> http.Request:
     """The request of these lines, its body not read. Raises ValueError where it is none."""
-    line, path = _readable(lines[0])
+    line, path, authority = _readable(lines[0])
     request = http1.read_request_head([line, *lines[1:]])
     if path is not None:
         request.data.path = path
+    if authority is not None:
+        request.data.host, request.data.authority = authority.host, bytes(authority)
     if request.data.scheme:
         _correct_host(request)
     return request
 
 
-def _readable(line: bytes) -> tuple[bytes, bytes | None]:
-    """A request line that mitmproxy can read, and where it does not have the path in it, the path."""
+def _readable(line: bytes) -> tuple[bytes, bytes | None, _Authority | None]:
+    """A request line that mitmproxy can read; and where it does not have them in it, the path and the authority."""
     parts = line.split()
     if len(parts) != 3:
-        return line, None
+        return line, None, None
     method, target, version = parts
     if method == b"CONNECT":
-        return (line, None) if line.isascii() else (b"CONNECT %s %s" % (_a_labels(target), version), None)
+        if _PLAIN.fullmatch(target):
+            return line, None, None
+        authority = _read_authority(target)
+        return b"CONNECT %s%s %s" % (_STAND_IN, authority.port, version), None, authority
     found = _ABSOLUTE.fullmatch(target)
     if found is None:
-        return line, None
-    scheme, authority, path = found.groups()
-    if line.isascii() and path[:1] in (b"/", b""):
-        return line, None
+        return line, None, None
+    scheme, text, path = found.groups()
+    plain = _PLAIN.fullmatch(text) is not None
+    if plain and line.isascii() and path[:1] in (b"/", b""):
+        return line, None, None
     if not path.startswith(b"/"):
         path = b"/" + path  # RFC 9112 §3.2.1: a path is never empty.
-    return b"%s %s%s/ %s" % (method, scheme, _a_labels(authority), version), path
+    if plain:
+        return b"%s %s%s/ %s" % (method, scheme, text, version), path, None
+    authority = _read_authority(text)
+    return b"%s %s%s%s/ %s" % (method, scheme, _STAND_IN, authority.port, version), path, authority
 
 
-def _a_labels(authority: bytes) -> bytes:
-    """A name, perhaps with a port, in ASCII. Raises ValueError where it is no name."""
-    text = authority.decode()
-    port = _PORT.search(text)
-    name = text[: port.start()] if port else text
-    if name.isascii():
-        return authority
-    encoded = name.encode("idna")
-    if not _DELIMITERS.isdisjoint(encoded):
-        raise ValueError(f"{name!r} is no host name")
-    return encoded + (port[0].encode() if port else b"")
+def _read_authority(text: bytes) -> _Authority:
+    """Raises ValueError, with words that hold nothing of it: there may be a password in it."""
+    if b"@" in text:
+        # RFC 9110 §4.2.4: an error, for it mostly serves to deceive.
+        raise ValueError("its target holds a user or a password, which belong in an Authorization field")
+    found = _HOST_AND_PORT.fullmatch(text)
+    if found is None:
+        raise ValueError("its target has no valid host and port")
+    try:
+        host = unquote_to_bytes(found[1]).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("the host of its target is not in UTF-8") from None
+    port = b":" + found[2] if found[2] else b""
+    name = canonical(host)
+    if host.startswith("["):
+        # In a URI the zone's % is written as %25 (RFC 6874 §2), which is undone now.
+        if not name.startswith("["):
+            raise ValueError("its target has no valid address in its brackets")
+        return _Authority(name[1:-1], port)
+    if host.endswith((".", "\u3002")):
+        name += "."
+    if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
+        raise ValueError("its target has no valid host name")
+    return _Authority(name, port)
 
 
 def _correct_host(request: http.Request) -> None:
@@ -69,7 +114,7 @@ def _correct_host(request: http.Request) -> None:
     at = [number for number, (name, _) in enumerate(fields) if name.lower() == b"host"]
     if len(at) == 1:
         value = fields[at[0]][1]
-        if value == authority or _place(value, request) == (request.host.lower(), request.port):
+        if value.isascii() and _place(value, request) == (canonical(request.host), request.port):
             return
     name = fields[at[0]][0] if at else b"Host"
     others = [field for number, field in enumerate(fields) if number not in at]
@@ -78,8 +123,8 @@ def _correct_host(request: http.Request) -> None:
 
 
 def _place(authority: bytes, request: http.Request) -> tuple[str, int | None]:
-    try:
-        host, port = url.parse_authority(authority, check=True)
-    except ValueError:
+    found = _HOST_AND_PORT.fullmatch(authority)
+    if found is None:
         return "", None
-    return host.lower(), port or url.default_port(request.scheme)
+    port = int(found[2]) if found[2] else url.default_port(request.scheme)
+    return canonical(found[1].decode("ascii")), port

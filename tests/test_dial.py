@@ -292,3 +292,43 @@ def test_a_slow_lookup_holds_up_no_other_host(origin: Origin, confdir: Path, mon
         assert slow.answer().status == 504
         resolver.go_on.set()
     assert pacing.errors("/slow") == [ErrorName.DNS_TIMEOUT]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["BÜCHER.example", "b%C3%BCcher.example", "xn--bcher-kva.example", "straße.example"],
+)
+def test_an_international_name_is_looked_up_and_sent_in_a_labels(
+    origin: Origin, confdir: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    name = "xn--strae-oqa.example" if host.startswith("stra") else "xn--bcher-kva.example"
+    with Rig(confdir=confdir) as rig, RawClient(rig.port) as client:
+        resolver = Resolver(monkeypatch, {name: ["127.0.0.1"]})
+        client.get(f"http://{host}:{origin.port}/x")
+        assert client.answer().status == 200
+    assert resolver.asked == [name]
+    assert [request.values("Host") for request in origin.requests] == [[f"{name}:{origin.port}"]]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("straße.example", "xn--strae-oqa.example"),
+        ("xn--strae-oqa.example", "xn--strae-oqa.example"),
+        ("shop.example.", "shop.example"),
+    ],
+)
+def test_international_names_and_the_roots_dot_work_for_https(
+    confdir: Path, monkeypatch: pytest.MonkeyPatch, host: str, name: str
+) -> None:
+    with (
+        Origin(tls=True, names=[name]) as origin,
+        Rig(confdir=confdir, ssl_verify_upstream_trusted_ca=str(origin.ca)) as rig,
+        RawClient(rig.port) as client,
+    ):
+        resolver = Resolver(monkeypatch, {name: ["127.0.0.1"], f"{name}.": ["127.0.0.1"]})
+        assert client.connect(f"{host}:{origin.port}").status == 200
+        client.start_tls(name, rig.ca)
+        client.send(f"GET /x HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+        assert client.answer().status == 200
+    assert len(resolver.asked) == 1

@@ -67,8 +67,10 @@ def test_all_spellings_of_an_international_name_are_one_host(host: str) -> None:
         ("my_bücher.example", "xn--my_bcher-95a.example"),
         ("shop\u00ad.example", "shop.example"),
         ("\u212aino.example", "kino.example"),
-        # IDNA 2003, by which the name is looked up; 2008 would say xn--strae-oqa.
-        ("straße.example", "strasse.example"),
+        ("straße.example", "xn--strae-oqa.example"),
+        ("STRA\u1e9eE.example", "xn--strae-oqa.example"),
+        ("Gro\u00dfe-Stra\u00dfe.B\u00fccher.example", "xn--groe-strae-73ag.xn--bcher-kva.example"),
+        ("\u03c3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2.example", "xn--kxa6ajbbmh.example"),
         # Not an A-label of anything: a name all the same.
         ("xn--zzzzzzzz.example", "xn--zzzzzzzz.example"),
     ],

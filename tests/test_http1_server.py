@@ -72,6 +72,11 @@ def refusal(seen: Seen) -> tuple[int, str, str]:
             400,
             "This request cannot be read: invalid content",
         ),
+        (
+            b"GET http://a:b@site/ HTTP/1.1\r\n\r\n",
+            400,
+            "This request cannot be read: its target holds a user or a pass",
+        ),
         (b"GET ftp://site/ HTTP/x\r\n\r\n", 400, "This request cannot be read: Bad HTTP request line"),
         (b"CONNECT nowhere HTTP/1.1\r\n\r\n", 400, "This request cannot be read: Bad HTTP request line"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "Speak HTTP/1.1 here. HTTP/2 needs TLS."),
@@ -137,6 +142,18 @@ def test_a_client_that_leaves_in_its_body_is_told() -> None:
     seen = connection.end()
     assert (seen.sent, seen.closed) == (b"", True)
     assert [type(event) for event in seen.told] == [RequestProtocolError]
+
+
+def test_the_target_says_which_host_is_meant_and_the_host_field_is_made_to_agree() -> None:
+    (told, _) = Connection().receive("GET http://BÜCHER.example:81/x HTTP/1.1\r\nHost: other\r\n\r\n".encode()).told
+    assert isinstance(told, RequestHeaders)
+    request = told.request
+    assert (request.host, request.port, request.data.authority) == (
+        "xn--bcher-kva.example",
+        81,
+        b"xn--bcher-kva.example:81",
+    )
+    assert request.headers.fields == ((b"Host", b"xn--bcher-kva.example:81"),)
 
 
 def test_trailers_of_a_request_are_told() -> None:

@@ -151,3 +151,36 @@ def ask(proxy: Paceproxy, url: str) -> Answer:
     with RawClient(proxy.port) as client:
         client.get(url)
         return client.answer()
+
+
+# --- which host a request counts for
+
+
+def test_all_spellings_of_a_host_are_one_host(confdir: Path) -> None:
+    """Behind a parent, for then no name is looked up. Everything stalls, so every host has a row."""
+    spellings = {
+        "xn--bcher-kva.example": [
+            "BÜCHER.example",
+            "b%C3%BCcher.example:80",
+            "XN--bcher-kva.example",
+            "bücher.example.",
+        ],
+        "xn--strae-oqa.example": ["straße.example", "xn--strae-oqa.example"],
+        "shop.example": ["shop.example", "SHOP.example:80", "Shop.Example."],
+        "shop.example:81": ["shop.example:81"],
+        "[2001:db8::1]": ["[2001:DB8::1]", "[2001:db8:0:0:0:0:0:1]:80"],
+        "192.0.2.1": ["192.0.2.1", "192.513", "0xC0000201", "3221225985"],
+    }
+    flags = ("--ladder", "0,0.01", "--max-attempts", "1")
+    with (
+        Origin(default=respond(503)) as parent,
+        Paceproxy("--upstream", parent.url(""), *flags, confdir=confdir) as proxy,
+    ):
+        for url in [f"http://{spelling}/" for group in spellings.values() for spelling in group]:
+            with RawClient(proxy.port) as client:
+                client.send(f"GET {url} HTTP/1.1\r\nHost: other.example\r\n\r\n".encode())
+                assert (client.answer().status, url) == (503, url)
+        assert set(proxy.metrics().by("paceproxy_host_rung", "host")) == set(spellings)
+    for request in parent.requests:
+        # The parent is told the same host twice, and not the one that the client's field named.
+        assert [request.target] == [f"http://{value}/" for value in request.values("Host")]
