@@ -13,9 +13,11 @@ internal and may change in any release. One direction: layer → pacing → engi
     what an outcome sets off                   outcomes.py
     what the log says of a host                host_log.py
     a request's life                           engine.py, seen from HTTP: pacing.py
-    attempt, hold, connection, time-out        stream.py (its parts: cutting_off, awaiting, uploading, holding,
-                                               draining, answering, border), layer.py (installing, origins, http1,
-                                               http1_server, http2, forwarding), handler.py (dial, names, reach, race)
+    attempt, hold, time-out                    stream.py (its parts: cutting_off, awaiting, uploading, holding, flowing,
+                                               draining, answering, border)
+    connection                                 layer.py (installing), connections.py (origins), flow_control.py;
+                                               handler.py (dial, names, reach, race)
+    what is read and written                   http1, http1_server, http2, http2_server, forwarding, responses
     tunnels of raw bytes                       tunnels.py, tunnel_end.py
     responses of ours, Proxy-Status            answers.py, refusals.py
     which host a request counts for            hosts.py, targets.py

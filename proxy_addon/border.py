@@ -6,9 +6,9 @@ a 500. Whatever happens, the exchange is closed once. What the request does in b
 """
 
 import logging
-from typing import Protocol
 
 from mitmproxy import flow as mflow
+from mitmproxy.connection import Connection
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator
@@ -24,43 +24,15 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpRequestHeadersHook
 
-from proxy_addon.dial import PacedConnectionHandler
-from proxy_addon.exchange import Exchange, Pacing
+from proxy_addon.exchange import Exchange
+from proxy_addon.flow_control import AHEAD_BYTES
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
+from proxy_addon.parent import Parent
 from proxy_addon.phases import BreakOff, PaceHoldHook, Phase
 from proxy_addon.refusals import internal_error_response
 
 logger = logging.getLogger(__name__)
-
-
-class Parent(Protocol):
-    """What a stream needs of the layer that made it."""
-
-    pacing: Pacing
-    handler: PacedConnectionHandler
-
-    def arm(self, stream: "Border", when: float) -> None:
-        """Send it a `Deadline` at this monotonic time, unless it has changed its `deadline` by then."""
-
-    def start_attempt(self, stream: "Border") -> int:
-        """A fresh stream id for what goes to an origin and comes back from there."""
-
-    def end_attempt(self, stream: "Border") -> None:
-        """What still comes for its `attempt_id` goes nowhere."""
-
-    def find_origin(self, wanted: GetHttpConnection, *, method: str, fresh: bool) -> Origin | None:
-        """An open connection that this request may use."""
-
-    def let_idle_go(self, address: tuple[str, int]) -> CommandGenerator[None]:
-        """Close the connections to there that nobody uses: a request is about to wait, and to a host that cannot keep
-        up each of them is a place in its pool. (One of HTTP/2 is shared with others, and stays.)"""
-
-    def dropped(self, stream: "Border") -> None:
-        """It has ended. Once nothing of it runs any more, it is to `come_apart`."""
-
-    def abandon_dial(self, stream: "Border", failure: Reply) -> CommandGenerator[None]:
-        """Let the stream go on with this failure. The dial itself ends, unless others wait for it too."""
 
 
 class Border(HttpStream):
@@ -220,16 +192,35 @@ class Border(HttpStream):
         self.deadline = when
         self.parent.arm(self, when)
 
+    # What goes on, for `flow_control.py`.
+
+    def unsent_bytes(self) -> int:
+        """Of the request, what has not left our buffer."""
+        origin = self.origin
+        if origin is None or self.attempt_id is None:
+            return 0
+        return self.handler.unsent_bytes(origin.dialled) + origin.queued_bytes(self.attempt_id)
+
+    def upload_goes_on(self) -> bool:
+        return self._paused is None and self.unsent_bytes() <= AHEAD_BYTES
+
+    def download_goes_on(self) -> bool:
+        if self.phase is Phase.ENDED:
+            return True
+        return self._paused is None and self.parent.queued_for_client(self.stream_id) <= AHEAD_BYTES
+
+    def slow_origin(self) -> Connection | None:
+        if self.origin is not None and self.handler.unsent_bytes(self.origin.dialled) > AHEAD_BYTES:
+            return self.origin.dialled
+        return None
+
     # The client's side.
 
     def hold_back(self) -> None:
-        """Stop reading an upload that cannot be sent on yet.
-
-        Not for HTTP/2, where the other streams would stop as well: that needs the stream's own window.
-        """
+        """Stop reading an upload that cannot be sent on yet. (Over HTTP/2 it just gets no window.)"""
         if self.context.client.alpn != b"h2":
             self._holds_back = True
-            self.handler.hold_back()
+            self.handler.hold_back(self.context.client)
 
     def let_body_come(self) -> CommandGenerator[None]:
         """Tell a client that waits for a 100 to send its body now."""
@@ -240,7 +231,7 @@ class Border(HttpStream):
     def read_on(self) -> None:
         if self._holds_back:
             self._holds_back = False
-            self.handler.read_on()
+            self.handler.read_on(self.context.client)
 
     def reset_client(self) -> None:
         """The client must not take what it has for all of it. (HTTP/2 says so itself, by resetting the stream.)"""

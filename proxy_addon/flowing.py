@@ -61,6 +61,8 @@ class Flowing(Draining):
             self.deadline = None
         self.body_comes()
         yield from super().state_stream_response_body(event)
+        if self.origin is not None and not self.download_goes_on():
+            self.parent.stop_origin(self)
 
     def _arm_for_body(self) -> None:
         if not self._may_be_silent:
@@ -83,4 +85,4 @@ class Flowing(Draining):
 
     def is_client_behind(self) -> bool:
         """Whether part of what came for the client has not left our buffer."""
-        return self.handler.unsent_bytes(self.context.client) > 0
+        return self.handler.unsent_bytes(self.context.client) + self.parent.queued_for_client(self.stream_id) > 0

@@ -27,12 +27,20 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends RST."""
 
 
+class WhenDrained(commands.RequestWakeup):
+    """Wake up as soon as what was written to this connection is on its way, but for a rest, or it is gone."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(0.0)
+        self.connection = connection
+
+
 class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
     """One client connection with the server connections that it led to."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)  # type: ignore[no-untyped-call]
-        self._held_back: asyncio.Event | None = None
+        self._held_back: dict[Connection, asyncio.Event] = {}
         self._hooks: dict[commands.StartHook, asyncio.Task[None]] = {}
         """Begun by `run_hook`, and not done."""
         self._at_end: list[Callable[[], None]] = []
@@ -62,16 +70,14 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
         writer = self._client_writer
         return writer is not None and writer.transport.get_write_buffer_size() > 0
 
-    def hold_back(self) -> None:
-        """Read no more from the client, except for what is on its way into this process already."""
-        if self._held_back is None:
-            self._held_back = asyncio.Event()
+    def hold_back(self, connection: Connection) -> None:
+        """Read no more from there, except for what is on its way into this process already."""
+        self._held_back.setdefault(connection, asyncio.Event())
 
-    def read_on(self) -> None:
-        """Undo `hold_back`."""
-        if self._held_back is not None:
-            self._held_back.set()
-            self._held_back = None
+    def read_on(self, connection: Connection) -> None:
+        """Undo `hold_back`. Harmless where there was none."""
+        if (waiting := self._held_back.pop(connection, None)) is not None:
+            waiting.set()
 
     def reset_client(self) -> None:
         """Whenever the client's connection is closed from now on, it is with RST."""
@@ -177,6 +183,9 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
             raise error.with_traceback(None) from None
 
     async def wakeup(self, request: commands.RequestWakeup) -> None:
+        if isinstance(request, WhenDrained):
+            await self._wait_until_drained(request)
+            return
         self._timers.add(request)
         try:
             await super().wakeup(request)
@@ -203,13 +212,24 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
         client = self.transports.get(self.client)
         if client is None:
             return
-        if client.handler is not asyncio.current_task():
+        reading = next((c for c, io in self.transports.items() if io.handler is asyncio.current_task()), None)
+        if reading is not self.client:
             await _drain(self.client, client)
-            return
-        for connection, io in [entry for entry in self.transports.items() if entry[0] is not self.client]:
-            await _drain(connection, io)
-        if self._held_back is not None:
-            await self._held_back.wait()
+        elif self.client.alpn != b"h2":  # There, windows do it, for each stream on its own.
+            for connection, io in [entry for entry in self.transports.items() if entry[0] is not self.client]:
+                await _drain(connection, io)
+        if reading is not None and (waiting := self._held_back.get(reading)) is not None:
+            await waiting.wait()
+
+    async def _wait_until_drained(self, request: WhenDrained) -> None:
+        io = self.transports.get(request.connection)
+        if io is not None and io.writer is not None:
+            with contextlib.suppress(OSError):  # It is gone: whoever reads from it learns of that.
+                await io.writer.drain()
+        task = asyncio.current_task()
+        assert task is not None
+        self.wakeup_timer.discard(task)
+        await self.server_event(events.Wakeup(request))
 
     def let_go(self, connection: Connection, io: ConnectionIO | None) -> None:
         """Close it for good. Stock does not where it is cancelled at the wrong moment, nor while data is unsent.

@@ -66,11 +66,27 @@ class Origin:
         if not self.ready or not self.server.connected or self.client is None:
             return False
         inner = self.client.child_layer
+        if isinstance(inner, PacedHttp2Client):
+            return not inner.goes_away
         return not isinstance(inner, PacedHttp1Client) or inner.is_idle
+
+    @property
+    def is_shared(self) -> bool:
+        """It speaks HTTP/2."""
+        return self.server.alpn == b"h2"
+
+    def queued_bytes(self, attempt_id: int) -> int:
+        """What of an attempt's request waits for the origin to give a window."""
+        inner = None if self.client is None else self.client.child_layer
+        return inner.queued_bytes(attempt_id) if isinstance(inner, PacedHttp2Client) else 0
 
 
 def make_origin(
-    context: Context, wanted: GetHttpConnection, mode: HTTPMode, was_reset: Callable[[Server], bool]
+    context: Context,
+    wanted: GetHttpConnection,
+    mode: HTTPMode,
+    was_reset: Callable[[Server], bool],
+    may_download: Callable[[Server, int], bool],
 ) -> Origin:
     """The layers for a connection still to be dialled. `context` is a fork for its own use; its server is replaced."""
     shared = context.server
@@ -101,7 +117,7 @@ def make_origin(
     if isinstance(wanted, GetTunnel):
         stack /= TunnelEnd(context, broke_off)
     else:
-        origin.client = OriginClient(context, broke_off)
+        origin.client = OriginClient(context, broke_off, lambda attempt_id: may_download(server, attempt_id))
         stack /= origin.client
     origin.top = stack[0]
     return origin
@@ -120,18 +136,19 @@ class OriginClient(HttpClient):
 
     child_layer: Layer
 
-    def __init__(self, context: Context, was_reset: Callable[[], bool]) -> None:
+    def __init__(self, context: Context, was_torn: Callable[[], bool], may_download: Callable[[int], bool]) -> None:
         super().__init__(context)
-        self._was_reset = was_reset
+        self._was_torn = was_torn
+        self._may_download = may_download
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
         assert isinstance(event, events.Start)
         error = yield commands.OpenConnection(self.context.server)
         if not error:
             if self.context.server.alpn == b"h2":
-                self.child_layer = PacedHttp2Client(self.context)
+                self.child_layer = PacedHttp2Client(self.context, self._may_download)
             else:
-                self.child_layer = PacedHttp1Client(self.context, self._was_reset)
+                self.child_layer = PacedHttp1Client(self.context, self._was_torn)
             self._handle_event = self.child_layer.handle_event  # type: ignore[method-assign]
             yield from self._handle_event(event)
         yield RegisterHttpConnection(self.context.server, error)

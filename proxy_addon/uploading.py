@@ -45,9 +45,6 @@ class Uploading(Holding):
             self._unsent_bytes = self.unsent_bytes()
             self.arm(self.pacing.body_timeout_s or LOOK_S)
 
-    def unsent_bytes(self) -> int:
-        return self.handler.unsent_bytes(self.origin.dialled) if self.origin is not None else 0
-
     def is_stuck(self) -> bool:
         """Whether the origin has taken nothing of what is in our buffer for too long. To be asked again and again."""
         now, unsent = self.pacing.clock.monotonic(), self.unsent_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mitmproxy import http
 
-from proxy_addon import http1, layer, origins, stream
+from proxy_addon import connections, http1, layer, origins, stream
 from proxy_addon.border import Border
 from proxy_addon.exchange import Exchange
 from proxy_addon.model import ErrorName
@@ -317,7 +317,7 @@ FAULTS: list[tuple[object, str]] = [
     (layer.PacedHttpLayer, "find_origin"),
     (layer.PacedHttpLayer, "get_connection"),
     (layer.PacedHttpLayer, "register_connection"),
-    (layer, "make_origin"),
+    (connections, "make_origin"),
     (origins.OriginClient, "_handle_event"),
     (http1, "without_hop_by_hop"),
     (http1.PacedHttp1Client, "_read_head"),

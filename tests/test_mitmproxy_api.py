@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import h2.connection
+import hyperframe.frame
 import pytest
 from h11._readers import ChunkedReader, ContentLengthReader, Http10Reader
 from h11._receivebuffer import ReceiveBuffer
@@ -21,6 +23,7 @@ from proxy_addon import (
     flowing,
     http1_server,
     http2,
+    http2_server,
     origins,
     phases,
     stream,
@@ -84,6 +87,12 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (_http2.Http2Connection.is_open_for_us, "self, stream_id"),
     (_http2.normalize_h1_headers, "headers, is_client"),
     (_http2.Http2Client._handle_event, "self, event"),
+    (_http2.Http2Server.__init__, "self, context"),
+    (_http2.Http2Server._handle_event, "self, event"),
+    (_http2.Http2Connection.handle_h2_event, "self, event"),
+    (_http_h2.BufferedH2Connection.__init__, "self, config"),
+    (h2.connection.H2Connection.acknowledge_received_data, "self, acknowledged_size, stream_id"),
+    (h2.connection.H2Connection._receive_goaway_frame, "self, frame"),
     (_upstream_proxy.HttpUpstreamProxy.__init__, "self, ctx, tunnel_conn, send_connect"),
     (_upstream_proxy.HttpUpstreamProxy.receive_handshake_data, "self, data"),
     (tls.ServerTLSLayer.__init__, "self, context, conn"),
@@ -149,8 +158,8 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
     (tunnels.Tunnels, ("handle_connect",)),
     (cutting_off.CuttingOff, ("_handle_event", "passthrough")),
     (origins._ParentProxy, ("start_handshake", "receive_handshake_data", "on_handshake_error")),
-    (http2.PacedHttp2Client, ("_handle_event",)),
-    (http2.PacedHttp2Server, ("__init__", "_handle_event")),
+    (http2.PacedHttp2Client, ("_handle_event", "handle_h2_event")),
+    (http2_server.PacedHttp2Server, ("__init__", "_handle_event", "handle_h2_event")),
     (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body")),
     (http1_server.PacedHttp1Server, ("_handle_event", "send", "read_headers", "read_body", "wait", "mark_done")),
 ]
@@ -177,7 +186,13 @@ def test_layers_have_the_attributes_that_we_use() -> None:
     assert (server_side.stream_id, server_side.request, server_side.response) == (1, None, None)
     assert (server_side.request_done, server_side.response_done, bytes(server_side.buf)) == (False, False, b"")
     assert "stream_queue: collections.defaultdict[int, list[Event]]" in inspect.getsource(_http2.Http2Client)
-    assert _http_h2.BufferedH2Connection(_http2.Http2Server.h2_conf).stream_buffers == {}
+    buffered = _http_h2.BufferedH2Connection(_http2.Http2Server.h2_conf)
+    assert dict(buffered.stream_buffers) == {}
+    assert buffered._frame_dispatch_table[hyperframe.frame.GoAwayFrame] == buffered._receive_goaway_frame
+    source = inspect.getsource(_http2.Http2Client)
+    assert "our_stream_id: dict[int, int]" in source
+    assert "their_stream_id: dict[int, int]" in source
+    assert "streams: dict[int, StreamState]" in inspect.getsource(_http2.Http2Connection)
     client_side = _http1.Http1Client(made)
     assert (client_side.stream_id, client_side.conn) == (None, made.server)
 

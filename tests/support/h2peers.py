@@ -41,7 +41,9 @@ class H2Answer:
 class H2Client:
     """HTTP/2 with an origin, through a tunnel of the proxy."""
 
-    def __init__(self, port: int, host: str, target_port: int, ca: Path) -> None:
+    def __init__(self, port: int, host: str, target_port: int, ca: Path, *, acknowledges: bool = True) -> None:
+        """`acknowledges` False: it gives back no window by itself."""
+        self._acknowledges = acknowledges
         self._client = RawClient(port)
         self._authority = f"{host}:{target_port}"
         assert self._client.connect(self._authority).status == 200
@@ -60,14 +62,24 @@ class H2Client:
         self._client.close()
 
     def send(
-        self, path: str, *, method: str = "GET", body: bytes | None = None, fields: tuple[tuple[str, str], ...] = ()
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        body: bytes | None = None,
+        fields: tuple[tuple[str, str], ...] = (),
+        trailers: tuple[tuple[str, str], ...] = (),
+        ends: bool = True,
     ) -> int:
-        """Send a request and return the id of its stream. `body` has no declared length."""
+        """Send a request and return the id of its stream. `body` has no declared length. `ends` False: there is more
+        of the request to come."""
         stream = self._h2.get_next_available_stream_id()
         head = [(":method", method), (":scheme", "https"), (":authority", self._authority), (":path", path), *fields]
-        self._h2.send_headers(stream, head, end_stream=body is None)
+        self._h2.send_headers(stream, head, end_stream=body is None and ends)
         if body is not None:
-            self._h2.send_data(stream, body, end_stream=True)
+            self._h2.send_data(stream, body, end_stream=ends and not trailers)
+        if trailers:
+            self._h2.send_headers(stream, trailers, end_stream=True)
         self.answers[stream] = H2Answer()
         self._flush()
         return stream
@@ -80,12 +92,16 @@ class H2Client:
         """Read until this stream has ended."""
         found = self.answers[stream]
         while not found.ended:
-            data = self._client.receive()
-            assert data, "the connection ended"
-            for event in self._h2.receive_data(data):
-                self._take(event)
-            self._flush()
+            self.read()
         return found
+
+    def read(self) -> None:
+        """Take what is there, waiting for something."""
+        data = self._client.receive()
+        assert data, "the connection ended"
+        for event in self._h2.receive_data(data):
+            self._take(event)
+        self._flush()
 
     def get(self, path: str) -> H2Answer:
         return self.answer(self.send(path))
@@ -98,7 +114,8 @@ class H2Client:
             found.status = int(dict(found.fields)[":status"])
         elif isinstance(event, h2.events.DataReceived):
             found.body += event.data or b""
-            self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+            if self._acknowledges:
+                self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
         elif isinstance(event, h2.events.TrailersReceived):
             found.trailers = [(str(name), str(value)) for name, value in event.headers or ()]
         elif isinstance(event, h2.events.StreamEnded):

@@ -211,6 +211,11 @@ class Paceproxy:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_rss_bytes(self) -> int:
+        """The most that it ever was, or since `5` was written to its `clear_refs`."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
     def _port(self, name: str) -> int:
         port = self._find_port(name)
         assert port is not None, f"the log does not say where the {name} listens:\n{self.log}"

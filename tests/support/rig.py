@@ -314,8 +314,8 @@ class Rig:
                     yield f"a dial of {stream!r}"
             for server in layer.waiting_for_establishment:
                 yield f"a dial to {server!r}"
-            if layer.handler._held_back is not None:
-                yield "a client that is not read from"
+            if layer.handler._held_back:
+                yield "a connection that is not read from"
             if layer.handler.timeout_watchdog.blocker:
                 yield "a watchdog that is switched off"
             if layer.handler._failures or layer.handler._looking_up:

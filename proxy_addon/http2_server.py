@@ -1,0 +1,89 @@
+"""HTTP/2 with clients: repairs of mitmproxy's side, and the end of a client's connection.
+
+What cannot be read is answered as over HTTP/1. The origin's side, and what both have in common, is in `http2.py`;
+`tests/test_mitmproxy_api.py` fails where an upgrade changes what this relies on.
+"""
+
+from collections.abc import Callable
+
+import h2.events
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, events
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layer import CommandGenerator, Layer
+from mitmproxy.proxy.layers.http._events import (
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._http2 import Http2Server
+
+from proxy_addon.http2 import Goodbye, PacedHttp2Connection, WindowedConnection
+from proxy_addon.model import ErrorName
+from proxy_addon.refusals import refusal
+
+
+class PacedHttp2Server(PacedHttp2Connection, Http2Server):
+    """The client's side. `may_send`: whether the client may send more on a stream."""
+
+    def __init__(self, context: Context, now: Callable[[], float], may_send: Callable[[int], bool]) -> None:
+        super().__init__(context)
+        self.h2_conn = WindowedConnection(self.h2_conf)
+        self.may_send = may_send
+        self._now = now
+        self._heads: set[int] = set()
+        """The streams whose request is a HEAD, and which have no response yet."""
+
+    def outer_id(self, stream_id: int) -> int:
+        return stream_id
+
+    def queued_bytes(self, stream_id: int) -> int:
+        """What waits on a stream for the client to give a window."""
+        return self.h2_conn.queued_bytes(stream_id)
+
+    def handle_h2_event(self, event: h2.events.Event) -> CommandGenerator[bool]:
+        if isinstance(event, Goodbye):
+            return False  # It still wants its answers, or it would close the connection.
+        if isinstance(event, h2.events.RequestReceived) and (b":method", b"HEAD") in event.headers:
+            self._heads.add(event.stream_id)
+        elif isinstance(event, h2.events.StreamReset):
+            self._heads.discard(event.stream_id)
+        return (yield from super().handle_h2_event(event))
+
+    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        if isinstance(event, ResponseProtocolError) and not self._has_head(event.stream_id):
+            status = event.code.http_status_code()
+            if status is not None:
+                # In place of mitmproxy's own page.
+                error = ErrorName.HTTP_REQUEST_ERROR if status < 500 else ErrorName.HTTP_RESPONSE_INCOMPLETE
+                response = refusal(status, error, event.message, self._now())
+                has_body = event.stream_id not in self._heads
+                yield from super()._handle_event(ResponseHeaders(event.stream_id, response))
+                if has_body:
+                    yield from super()._handle_event(ResponseData(event.stream_id, response.raw_content or b""))
+                event = ResponseEndOfMessage(event.stream_id)
+        if isinstance(event, ResponseHeaders | ResponseEndOfMessage):
+            self._heads.discard(event.stream_id)
+        yield from super()._handle_event(event)
+
+    def _has_head(self, stream_id: int) -> bool:
+        """The client has a response's head, or does not want one any more."""
+        if not self.is_open_for_us(stream_id):
+            return True
+        return bool(self.h2_conn.streams[stream_id].state_machine.headers_sent)
+
+
+def say_goodbye(server: Layer | None) -> CommandGenerator[None]:
+    """End a client's connection with GOAWAY (RFC 9113 §6.8), once nothing is left to be sent on it.
+
+    Not earlier, though a client would then open no more streams: those built on Python's h2 give up all that are open
+    when they see it.
+    """
+    if not isinstance(server, Http2Server) or not server.conn.state & ConnectionState.CAN_WRITE:
+        return
+    if any(server.h2_conn.stream_buffers.values()):
+        return  # The client takes the rest of a response first.
+    server.h2_conn.close_connection()
+    yield commands.SendData(server.conn, server.h2_conn.data_to_send())
+    yield commands.CloseConnection(server.conn)
