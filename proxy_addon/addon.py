@@ -44,6 +44,8 @@ and nothing has to be waited for."""
 HANG_UP_S = 2.0
 """How long connections may take to end once told to: they wait for nothing but their own tasks."""
 LOOK_S = 0.01
+STOP_S = 3.0
+"""How long the store may take to write what happened last and to be closed: longer than it waits for a lock."""
 
 
 class Paceproxy:
@@ -154,7 +156,11 @@ class Paceproxy:
         self._not_ready = "stopping"
         self._undo.close()
         await self._admin.stop()
-        await self.engine.stop()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self.engine.stop()
+        except TimeoutError:
+            logger.warning("The store did not answer in %g s: what happened last may not be in it.", STOP_S)
 
     # --- mitmproxy's hooks -------------------------------------------------------------------------------------
 

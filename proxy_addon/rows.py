@@ -14,6 +14,7 @@ from typing import Any
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.model import Event, HostState, StoreFailed, StoreRecovered
 from proxy_addon.store import Changes, Store, StoreError
+from proxy_addon.store.patience import PatientStore
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Rows:
         emit: Callable[[Event], None],
         on_change: Callable[[str], None],
     ) -> None:
-        self._store = store
+        self._store: Store = PatientStore(store, clock)
         self._clock = clock
         self._emit = emit
         self._on_change = on_change

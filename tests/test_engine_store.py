@@ -309,6 +309,43 @@ async def test_without_its_store_a_process_goes_on_at_the_same_pace(world: World
     leave_all(world)
 
 
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_store_that_hangs_is_given_up_and_the_pace_goes_on(world: World) -> None:
+    world.origin = always(ENDLESS)
+    for _ in range(5):
+        world.visit()
+    await world.pass_until(1)
+    world.process.store.trouble = "hangs"
+    await world.pass_until(25)
+
+    # The claim at 5 s gets no answer, for 5 s.
+    assert world.sent()[:4] == [0, 10, 15, 20]
+    failures = world.process.happened(StoreFailed)
+    assert failures[0] == StoreFailed(message="gives no answer within 5 s", first=True)
+    world.process.store.trouble = None
+    await world.pass_until(32)
+    assert world.process.engine.snapshot().store_up
+    leave_all(world)
+
+
+@virtual(row=on_rung(2), attempt_timeout=500.0)
+async def test_a_claim_that_is_written_though_its_answer_never_comes_gives_its_slot_to_nobody(world: World) -> None:
+    world.origin = always(ENDLESS)
+    for _ in range(5):
+        world.visit()
+    await world.pass_until(1)
+    world.process.store.held_back["swap"] = asyncio.Event()
+    await world.pass_until(25)
+
+    assert world.sent()[:4] == [0, 10, 15, 20]
+    world.process.store.held_back.clear()
+    await world.pass_until(32)
+    row = await world.stored()
+    assert row is not None
+    assert row.next_slot_at == START + 30
+    leave_all(world)
+
+
 @virtual()
 async def test_a_healthy_host_does_not_notice_that_the_store_is_down(world: World) -> None:
     world.process.store.trouble = "refuses"

@@ -283,6 +283,30 @@ async def test_a_store_that_cannot_be_opened_is_fatal(fleet: Fleet) -> None:
 
 
 @virtual(shared=False)
+async def test_a_store_that_hangs_at_the_start_is_fatal_too(fleet: Fleet) -> None:
+    process = Process(fleet.contents, fleet.clock)
+    process.store.trouble = "hangs"
+    starting = asyncio.create_task(process.rows.start())
+    await fleet.clock.advance(14.9)
+    assert not starting.done()
+    await fleet.clock.advance(0.2)
+    with pytest.raises(StoreError, match="gives no answer within 15 s"):
+        await starting
+
+
+@virtual()
+async def test_who_waits_for_a_store_that_hangs_can_be_cancelled(fleet: Fleet) -> None:
+    process = await fleet.start()
+    process.store.trouble = "hangs"
+    waiting = asyncio.create_task(process.stall())
+    await fleet.clock.settle()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert process.rows.up
+
+
+@virtual()
 async def test_without_the_store_the_mirror_goes_on(fleet: Fleet) -> None:
     one = await fleet.start()
     await one.stall()

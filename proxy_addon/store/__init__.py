@@ -44,7 +44,11 @@ class Changes:
 
 
 class Store(Protocol):
-    """Rows by host, swapped atomically. Every method may raise `StoreError`; none blocks the event loop."""
+    """Rows by host, swapped atomically. Every method may raise `StoreError`; none blocks the event loop.
+
+    One that does not come back in time is given up by cancelling it (`patience.py`); what it was asked to do may be
+    done all the same, before anything that is asked later.
+    """
 
     @property
     def shared(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Literal
 from proxy_addon.model import HostState
 from proxy_addon.store import Changes, Store, StoreError
 
-type Trouble = Literal["refuses", "loses answers", "crashes"]
-"""What is wrong with a store: it does nothing; it does what it is asked and the answer gets lost; it has a bug."""
+type Trouble = Literal["refuses", "hangs", "loses answers", "crashes"]
+"""What is wrong with a store: it does nothing, and says so or not; it does what it is asked and the answer gets lost;
+it has a bug."""
 
 
 class TroubledStore:
@@ -30,6 +31,8 @@ class TroubledStore:
         return self.behind.shared
 
     async def open(self) -> None:
+        if self.trouble == "hangs":
+            await asyncio.Event().wait()
         await self.behind.open()
         self._open = True
 
@@ -68,6 +71,8 @@ class TroubledStore:
             raise StoreError("the store is closed")
         if self.trouble == "refuses":
             raise StoreError("disk I/O error, as the test wants it")
+        if self.trouble == "hangs":
+            await asyncio.Event().wait()
         if self.trouble == "crashes":
             raise ZeroDivisionError("a bug, as the test wants it")
 
