@@ -245,5 +245,5 @@ def _to_be_redialled(request: Request, reply: Reply) -> bool:
         and not request.redialled
         and not request.overdue
         and request.held
-        and request.method.upper() in IDEMPOTENT_METHODS
+        and request.method in IDEMPOTENT_METHODS
     )

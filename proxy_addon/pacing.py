@@ -92,7 +92,8 @@ class Pacer:
         fields = tuple(request.headers.items(multi=True))
         exchange.ticket = self._engine.accept(
             host_key(request.scheme, request.host, request.port),
-            method=request.method,
+            # Not `request.method`, which mitmproxy gives in upper case.
+            method=request.data.method.decode("utf-8", "surrogateescape"),
             keyed="Idempotency-Key" in request.headers,
             window_s=window_s(fields, settings=self._settings),
             client=exchange.flow.client_conn.peername[0],

@@ -62,11 +62,12 @@ def _classify_status(status: int, *, keyed: bool, stalls: frozenset[str]) -> Cla
 def may_send_again(method: str, *, keyed: bool, held: bool, error: ErrorName | None) -> bool:
     """Whether a request that stalled may be sent a second time.
 
-    `held`: its whole body is in memory. `error`: why it stalled; None asks whether it may be whatever happens.
+    `method` as it came: `put` is not PUT, but a method that nobody knows (RFC 9110 §9.1). `held`: its whole body is in
+    memory. `error`: why it stalled; None asks whether it may be whatever happens.
     """
     if not held:
         return False
-    return method.upper() in IDEMPOTENT_METHODS or keyed or error in _UNREACHED
+    return method in IDEMPOTENT_METHODS or keyed or error in _UNREACHED
 
 
 def fault_reply_due(*, stalls: int, status: int | None, settings: Settings) -> bool:

@@ -122,7 +122,8 @@ class PacedHttpStream(CuttingOff):
             via = self.flow.server_conn.via
             wanted = GetHttpConnection((request.host, request.port), request.scheme == "https", via)
         self.start_attempt()
-        origin = self.parent.find_origin(wanted, method=request.method, fresh=fresh)
+        method = request.data.method.decode("utf-8", "surrogateescape")
+        origin = self.parent.find_origin(wanted, method=method, fresh=fresh)
         if origin is not None:
             return origin
         self.phase = Phase.CONNECTING

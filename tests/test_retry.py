@@ -197,7 +197,7 @@ def test_an_idempotent_method_is_sent_again_after_any_stall(method: str, error: 
     assert retry.may_send_again(method, keyed=False, held=True, error=error)
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT", "LOCK", "PROPFIND", "BREW", ""])
+@pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT", "LOCK", "PROPFIND", "BREW", "put", "get", "Delete", ""])
 @pytest.mark.parametrize(
     "error",
     [

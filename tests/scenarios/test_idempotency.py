@@ -60,7 +60,8 @@ def sent(origin: Origin, path: str = "/x") -> list[tuple[bytes, bytes]]:
     return [(request.head, request.body) for request in origin.requests if request.path == path]
 
 
-UNSAFE = pytest.mark.parametrize("method", ["POST", "PATCH", "FROBNICATE"])
+# `put` is not PUT: names of methods have a case, and this is one that nobody knows.
+UNSAFE = pytest.mark.parametrize("method", ["POST", "PATCH", "put"])
 
 
 @UNSAFE
