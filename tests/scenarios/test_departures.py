@@ -247,8 +247,13 @@ def test_one_stream_that_is_taken_back_leaves_its_neighbours_alone(proxy: Pacepr
             if scene.well:
                 assert [stream.status for stream in client.wait(client.request("/fine"))] == [200]
             assert not client.streams[stays].ended
-        proxy.wait_for_metric("paceproxy_requests_total", before + 2, outcome="abandoned")
-        proxy.assert_idle()
+
+            client.reset(stays)
+
+            proxy.wait_for_metric("paceproxy_requests_total", before + 2, outcome="abandoned")
+            proxy.assert_idle()
+            # But for the one that is kept alive.
+            until(lambda: connections_to(scene.port) <= others + scene.well, "no connection to the origin was left")
         until(lambda: connections_to(scene.port) <= others, "no connection to the origin was left")
 
 
