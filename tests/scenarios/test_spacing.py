@@ -24,6 +24,8 @@ def served(at: float) -> Entry:
         pytest.param([stall(0, retry_after_s=5), served(5), served(5)], id="after Retry-After"),
         pytest.param([Entry(0, 9, stalled=True), stall(1), stall(2), stall(4)], id="a late time-out counts late"),
         pytest.param([stall(0), stall(0.995)], id="within the tolerance"),
+        pytest.param([stall(0), Entry(0.5, 0.5, stalled=False, may_be_late=True), served(1)], id="a late attempt"),
+        pytest.param([stall(1), Entry(1.5, 1.5, stalled=False, dialled_at=0.9)], id="dialled before the stall"),
     ],
 )
 def test_a_spacing_that_the_contract_allows_is_no_fault(log: list[Entry]) -> None:
@@ -47,6 +49,21 @@ def test_a_spacing_that_the_contract_allows_is_no_fault(log: list[Entry]) -> Non
             [stall(0), stall(0), served(2), served(2.5)],
             "0.500 s after a request, on rung 1 or above",
             id="on the way down",
+        ),
+        pytest.param(
+            [stall(0), Entry(1, 1, stalled=False, may_lower=False), served(1.5)],
+            "0.500 s after a request, on rung 1 or above",
+            id="not served meanwhile",
+        ),
+        pytest.param(
+            [stall(0), *(served(1 + n) for n in range(9)), stall(20), served(20.5)],
+            "0.500 s after a stall that asked for 1.000 s",
+            id="when it was well for a while",
+        ),
+        pytest.param(
+            [stall(1), Entry(1.5, 1.5, stalled=False, dialled_at=1.1)],
+            "0.500 s after a stall that asked for 1.000 s",
+            id="dialled after the stall",
         ),
         pytest.param(
             [stall(0, retry_after_s=5), served(4)],

@@ -36,6 +36,7 @@ class Connection:
 
     number: int
     opened_at: float
+    """When it was accepted; with TLS, when the handshake began."""
     closed_at: float | None = None
 
 
@@ -83,6 +84,7 @@ class Origin:
         self._fault: Exception | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._context: ssl.SSLContext | None = None
+        self._hellos: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         if self.tls:
@@ -172,7 +174,8 @@ class Origin:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        connection = Connection(len(self.connections) + 1, time.monotonic())
+        hello_at = self._hellos.pop(id(writer.get_extra_info("ssl_object")), None)
+        connection = Connection(len(self.connections) + 1, hello_at or time.monotonic())
         self._note(lambda: self.connections.append(connection))
         try:
             with contextlib.suppress(*_GONE):
@@ -242,6 +245,8 @@ class Origin:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(*self._names).configure_cert(context)
         context.set_alpn_protocols(["http/1.1"])
+        # It is called for each handshake, also where the client names no host.
+        context.sni_callback = lambda tls, name, context: self._hellos.__setitem__(id(tls), time.monotonic())
         return context
 
 
