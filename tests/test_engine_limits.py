@@ -199,6 +199,21 @@ async def test_those_in_line_who_cannot_wait_for_the_quota_are_told_when_it_is_u
 
 
 @virtual()
+async def test_who_waits_for_its_own_short_block_is_told_when_anothers_is_too_long(world: World) -> None:
+    world.origin = by_path(short=status(429, retry_after="5"), long=status(429, retry_after="100", after_s=1.0))
+    hasty, patient = world.visit("short", window=45), world.visit("long", window=150)
+    await world.pass_until(2)
+
+    assert (hasty.refusal, hasty.done_at) == (Refusal(Refused.CANNOT_COME_IN_TIME, 100.0), 1.0)
+    assert hasty.request.last_reply is not None
+    assert hasty.request.last_reply.fields == (("Retry-After", "5"),)
+    assert not patient.done
+    world.origin = always(PAGE)
+    await world.finish()
+    assert world.sent() == [0, 0, 101]
+
+
+@virtual()
 async def test_a_429_whose_quota_ends_after_its_window_is_the_answer(world: World) -> None:
     limited = Answer(429, (("X-RateLimit-Remaining", "0"), ("X-RateLimit-Reset", "3600")))
     world.origin = in_turn(limited, PAGE)

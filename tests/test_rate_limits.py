@@ -1,6 +1,7 @@
 """When an origin wants to be asked again, in all the ways in which origins say it."""
 
 import math
+from email.utils import formatdate
 
 import pytest
 from hypothesis import given
@@ -586,3 +587,17 @@ def test_a_longer_wait_asked_for_is_never_a_shorter_one(
     shorter, longer = (stalled_s((name, f"{asked // 1000}.{asked % 1000:03}"), *others) for asked in sorted(asked_ms))
 
     assert shorter is None or (longer is not None and shorter <= longer)
+
+
+@FIXED
+@given(
+    until=st.tuples(st.integers(0, 4_000_000_000), st.integers(0, 4_000_000_000)),
+    date=st.none() | st.integers(0, 4_000_000_000),
+    now=st.integers(0, 4_000_000_000),
+)
+def test_a_later_date_asked_for_is_never_a_shorter_wait(until: tuple[int, int], date: int | None, now: int) -> None:
+    sent_at = now if date is None else date
+    fields = [] if date is None else [("Date", formatdate(date, usegmt=True))]
+    waits = [stalled_s(("Retry-After", formatdate(at, usegmt=True)), *fields, now=now) for at in sorted(until)]
+
+    assert waits == [max(0, at - sent_at) for at in sorted(until)]
