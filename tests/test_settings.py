@@ -307,3 +307,12 @@ def test_durations_that_cannot_go_together_are_refused(values: dict[str, float],
 )
 def test_durations_at_their_bounds_go_together(values: dict[str, Any]) -> None:
     assert Settings(**values).model_fields_set == set(values)
+
+
+def test_a_bad_list_of_denied_networks_says_what_could_be_given() -> None:
+    assert refusal(egress_deny="loopback") == (
+        "egress_deny must be addresses and networks, got loopback; give a comma list such as default,10.0.0.0/8, or off"
+    )
+    assert refusal(tunnel_ports="22,ssh") == (
+        "tunnel_ports must be ports from 1 to 65535, got 22,ssh; give a comma list such as 22,993"
+    )

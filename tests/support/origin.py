@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -49,7 +50,8 @@ class Origin:
     `script` maps a path (with its query) to one behaviour, or to a list of them for successive requests, of
     which the last repeats; a path that is not in it gets `default`. Or it is a function from a request to a
     behaviour. `mode`, while it is not None, overrules the script: an outage of everything. `names` are those
-    in the TLS certificate. An exception in a script or behaviour is raised again when the origin ends.
+    in the TLS certificate, which may be `expired`. An exception in a script or behaviour is raised again when the
+    origin ends.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Origin:
         default: Behaviour = _WELL,
         tls: bool = False,
         names: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
+        expired: bool = False,
         address: str = "127.0.0.1",
         keep_alive: bool = True,
     ) -> None:
@@ -76,6 +79,7 @@ class Origin:
         self.port = 0
         self._default = default
         self._names = names
+        self._expired = expired
         self._changed = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="origin", daemon=True)
@@ -243,7 +247,8 @@ class Origin:
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self.ca)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert(*self._names).configure_cert(context)
+        not_after = datetime(2001, 1, 1, tzinfo=UTC) if self._expired else None
+        authority.issue_cert(*self._names, not_after=not_after).configure_cert(context)
         context.set_alpn_protocols(["http/1.1"])
         # It is called for each handshake, also where the client names no host.
         context.sni_callback = lambda tls, name, context: self._hellos.__setitem__(id(tls), time.monotonic())
