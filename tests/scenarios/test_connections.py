@@ -4,6 +4,7 @@ On a fresh connection that is a stall, which is waited out; on one that was kept
 origin may have closed it just as the request went out.
 """
 
+import ssl
 from collections.abc import Iterator
 
 import pytest
@@ -165,6 +166,20 @@ def test_a_connection_that_ends_in_a_body_that_flows_resets_the_client(
     with RawClient(proxy.port) as next_one:
         next_one.get(origin.url("/next"))
         assert next_one.answer().status == 200
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["HTTP", "HTTPS"])
+def test_a_body_without_a_length_that_is_reset_in_the_flow_does_not_end_cleanly(
+    proxy: Paceproxy, client: RawClient, secure: bool
+) -> None:
+    with Origin({"/page": chain(Raw(response_head(200) + b"half"), late(0.3, reset()))}, tls=secure) as origin:
+        if secure:
+            assert client.connect(origin.host).status == 200
+            client.start_tls("127.0.0.1", proxy.ca)
+        client.send(f"GET {'' if secure else origin.url('')}/page HTTP/1.1\r\nHost: {origin.host}\r\n\r\n".encode())
+        with pytest.raises((ConnectionResetError, ssl.SSLEOFError)):
+            client.rest()
+        proxy.wait_for_metric("paceproxy_host_rung", 1, host=origin.host)
 
 
 def test_a_reset_is_no_end_of_a_body_that_ends_with_the_connection(
