@@ -107,7 +107,7 @@ def test_fast_refusals_drive_the_ladder_and_a_request_has_one_line_in_the_access
     with crowd(proxy, [origin.url("/page")]) as (client,):
         answer = client.answer()
     assert (answer.status, answer.body) == (200, b"fine")
-    assert re.fullmatch(r"paceproxy;attempts=3;waited=0\.[3-9]\d*;rung=2", answer.proxy_status)
+    assert re.fullmatch(r"paceproxy;attempts=3;waited=\d+\.\d+;rung=2", answer.proxy_status)
     gaps_s = [after.at - before.at for before, after in pairwise(origin.requests)]
     assert len(gaps_s) == 2
     assert gaps_s[0] >= 0.1 - TOLERANCE_S
