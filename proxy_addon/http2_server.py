@@ -4,6 +4,7 @@ What cannot be read is answered as over HTTP/1. The origin's side, and what both
 `tests/test_mitmproxy_api.py` fails where an upgrade changes what this relies on.
 """
 
+import contextlib
 from collections.abc import Callable
 
 import h2.events
@@ -11,7 +12,9 @@ from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator, Layer
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
+    RequestHeaders,
     ResponseData,
     ResponseEndOfMessage,
     ResponseHeaders,
@@ -22,6 +25,7 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server
 from proxy_addon.http2 import Goodbye, PacedHttp2Connection, WindowedConnection
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
+from proxy_addon.targets import STAND_IN, Authority, is_plain, read_authority
 
 
 class PacedHttp2Server(PacedHttp2Connection, Http2Server):
@@ -49,7 +53,32 @@ class PacedHttp2Server(PacedHttp2Connection, Http2Server):
             self._heads.add(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
             self._heads.discard(event.stream_id)
+        if isinstance(event, h2.events.RequestReceived):
+            return (yield from self._receive_head(event))
         return (yield from super().handle_h2_event(event))
+
+    def _receive_head(self, event: h2.events.RequestReceived) -> CommandGenerator[bool]:
+        """As over HTTP/1, the parser gets a stand-in for what it cannot read: it would end the whole connection."""
+        fields = [(bytes(name), bytes(value)) for name, value in event.headers]
+        text = next((value for name, value in fields if name == b":authority"), b"")
+        authority: Authority | None = None
+        if text and not is_plain(text):
+            with contextlib.suppress(ValueError):  # It is refused as such.
+                authority = read_authority(text)
+        if authority is None:
+            return (yield from super().handle_h2_event(event))
+        stand_in = STAND_IN + authority.port
+        event.headers = [(name, stand_in if name == b":authority" else value) for name, value in fields]
+        head = super().handle_h2_event(event)
+        while True:
+            try:
+                command = next(head)
+            except StopIteration as end:
+                return bool(end.value)
+            if isinstance(command, ReceiveHttp) and isinstance(command.event, RequestHeaders):
+                data = command.event.request.data
+                data.host, data.authority = authority.host, bytes(authority)
+            yield command
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseProtocolError) and not self._has_head(event.stream_id):

@@ -24,11 +24,14 @@ _HOST_AND_PORT = re.compile(rb"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]*))?")
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _LONGEST_NAME = 253
 """Characters, RFC 1035 §2.3.4 (its 255 bytes are those on the wire)."""
-_STAND_IN = b"host.invalid"
+STAND_IN = b"host.invalid"
+"""What the parser gets in place of a host that it cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Authority:
+class Authority:
+    """Where a request goes."""
+
     host: str
     """As it is dialled: a name in A-labels, or an address without brackets."""
     port: bytes
@@ -53,34 +56,39 @@ def read_request_head(lines: Sequence[bytes]) -> http.Request:
     return request
 
 
-def _readable(line: bytes) -> tuple[bytes, bytes | None, _Authority | None]:
+def _readable(line: bytes) -> tuple[bytes, bytes | None, Authority | None]:
     """A request line that mitmproxy can read; and where it does not have them in it, the path and the authority."""
     parts = line.split()
     if len(parts) != 3:
         return line, None, None
     method, target, version = parts
     if method == b"CONNECT":
-        if _PLAIN.fullmatch(target):
+        if is_plain(target):
             return line, None, None
-        authority = _read_authority(target)
-        return b"CONNECT %s%s %s" % (_STAND_IN, authority.port, version), None, authority
+        authority = read_authority(target)
+        return b"CONNECT %s%s %s" % (STAND_IN, authority.port, version), None, authority
     found = _ABSOLUTE.fullmatch(target)
     if found is None:
         return line, None, None
     scheme, text, path = found.groups()
-    plain = _PLAIN.fullmatch(text) is not None
+    plain = is_plain(text)
     if plain and line.isascii() and path[:1] in (b"/", b""):
         return line, None, None
     if not path.startswith(b"/"):
         path = b"/" + path  # RFC 9112 §3.2.1: a path is never empty.
     if plain:
         return b"%s %s%s/ %s" % (method, scheme, text, version), path, None
-    authority = _read_authority(text)
-    return b"%s %s%s%s/ %s" % (method, scheme, _STAND_IN, authority.port, version), path, authority
+    authority = read_authority(text)
+    return b"%s %s%s%s/ %s" % (method, scheme, STAND_IN, authority.port, version), path, authority
 
 
-def _read_authority(text: bytes) -> _Authority:
-    """Raises ValueError, with words that hold nothing of it: there may be a password in it."""
+def is_plain(authority: bytes) -> bool:
+    """Whether mitmproxy can read it."""
+    return _PLAIN.fullmatch(authority) is not None
+
+
+def read_authority(text: bytes) -> Authority:
+    """Any other one. Raises ValueError, with words that hold nothing of it: there may be a password in it."""
     if b"@" in text:
         # RFC 9110 §4.2.4: an error, for it mostly serves to deceive.
         raise ValueError("its target holds a user or a password, which belong in an Authorization field")
@@ -97,12 +105,12 @@ def _read_authority(text: bytes) -> _Authority:
         # In a URI the zone's % is written as %25 (RFC 6874 §2), which is undone now.
         if not name.startswith("["):
             raise ValueError("its target has no valid address in its brackets")
-        return _Authority(name[1:-1], port)
+        return Authority(name[1:-1], port)
     if host.endswith((".", "\u3002")):
         name += "."
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
         raise ValueError("its target has no valid host name")
-    return _Authority(name, port)
+    return Authority(name, port)
 
 
 def _correct_host(request: http.Request) -> None:

@@ -14,6 +14,7 @@ from proxy_addon.dial import PacedConnectionHandler, paced_connections
 from proxy_addon.model import ErrorName
 from tests.support.behaviours import late, respond, silent
 from tests.support.clients import RawClient, curl
+from tests.support.h2_client import H2Client
 from tests.support.origin import Origin
 from tests.support.resolver import Resolver
 from tests.support.rig import Rig, ScriptedPacing
@@ -332,3 +333,16 @@ def test_international_names_and_the_roots_dot_work_for_https(
         client.send(f"GET /x HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
         assert client.answer().status == 200
     assert len(resolver.asked) == 1
+
+
+def test_an_international_name_works_for_http2(confdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "xn--strae-oqa.example"
+    with (
+        Origin(tls=True, names=[name]) as origin,
+        Rig(confdir=confdir, http2=True, ssl_verify_upstream_trusted_ca=str(origin.ca)) as rig,
+    ):
+        Resolver(monkeypatch, {name: ["127.0.0.1"]})
+        with H2Client(rig.port, f"{name}:{origin.port}", rig.ca) as client:
+            answers = client.wait(client.request("/x"), client.request("/y"))
+    assert [stream.status for stream in answers] == [200, 200]
+    assert [request.values("Host") for request in origin.requests] == [[f"{name}:{origin.port}"]] * 2
