@@ -294,12 +294,12 @@ def test_an_idle_proxy_ends_at_once(confdir: Path, number: signal.Signals) -> No
 
 def test_sigint_finishes_what_comes_in_time_and_refuses_the_rest(confdir: Path, origin: Origin) -> None:
     origin.script = {
-        "/slow": late(1, respond(200, b"slow")),
+        "/slow": late(0.5, respond(200, b"slow")),
         "/blocked": respond(429, fields=[("Retry-After", "100")]),
     }
     with (
         Origin({"/sick": [respond(503), respond(200, b"well")]}) as soon_well,
-        Paceproxy("--drain", "5", "--ladder", "0,1,100", confdir=confdir) as proxy,
+        Paceproxy("--drain", "2", "--ladder", "0,0.5,100", confdir=confdir) as proxy,
         RawClient(proxy.port) as slow,
         RawClient(proxy.port) as sick,
         RawClient(proxy.port) as blocked,

@@ -19,12 +19,12 @@ from tests.support.origin import Origin
 from tests.support.proxy import Paceproxy
 
 PROCESSES = 3
-REQUESTS_EACH = 15
-REQUESTS = 45
-PACE_S = 0.2
+REQUESTS_EACH = 10
+REQUESTS = 30
+PACE_S = 0.15
 TOLERANCE_S = 0.05
 # More rungs than there are requests: each stalls once, and each success afterwards leads one rung down.
-LADDER = ",".join(["0", *["0.2"] * 60])
+LADDER = ",".join(["0", *["0.15"] * 60])
 
 
 @pytest.fixture

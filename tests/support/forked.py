@@ -9,6 +9,7 @@ A stem process forks, for each command, a parent that waits for it: it tells the
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
@@ -128,9 +129,15 @@ def _tell_of(child: int, output: int, told: int) -> NoReturn:
 if __name__ == "__main__":
     for name in _IMPORTED:
         importlib.import_module(name)
+    # Whoever looks through what was imported copies it, page by page: in a fork nobody needs to.
+    gc.collect()
+    gc.freeze()
     new = _arguments_of_a_new_process(socket.socket(fileno=int(sys.argv[1])))
     if new is not None:
         from proxy_addon.cli import main
 
         sys.argv = ["paceproxy", *new]
-        sys.exit(main())
+        code = main()
+        gc.collect()  # so that what was never awaited is told of, as at any exit
+        gc.freeze()
+        sys.exit(code)
