@@ -24,7 +24,7 @@ from prometheus_client.samples import Sample
 from tests.support.forked import ForkedCommand
 from tests.support.waiting import until
 
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
 _ADDRESS = re.compile(r"(proxy|admin)\b.*?\bhttp://\S*?:(\d+)", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback|has crashed|Addon error|never retrieved|never awaited|Unclosed", re.IGNORECASE)
