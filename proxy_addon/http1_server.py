@@ -91,7 +91,7 @@ class PacedHttp1Server(PacedConnection, Http1Server):
         assert self.response is not None
         trailers, self._trailers = self._trailers, None
         # A 304 may carry the Transfer-Encoding that a 200 would have had; it has no body all the same.
-        has_body = self.request.data.method.upper() != b"HEAD" and self.response.status_code not in (204, 304)
+        has_body = self.request.data.method != b"HEAD" and self.response.status_code not in (204, 304)
         if has_body and is_chunked(self.response.headers):
             end = b"0\r\n" + (bytes(trailers) if trailers else b"") + b"\r\n"
             yield commands.SendData(self.conn, end)

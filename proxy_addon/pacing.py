@@ -241,7 +241,7 @@ class Pacer:
                 last,
                 bytes(exchange.discarded_body),
                 whole=exchange.discarded_whole,
-                is_head=exchange.flow.request.method == "HEAD",
+                is_head=exchange.flow.request.data.method == b"HEAD",
                 course=_course(ticket),
                 now=now,
             )

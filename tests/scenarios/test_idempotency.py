@@ -213,3 +213,11 @@ def test_on_a_connection_that_the_origin_ends_at_that_moment_it_is_lost_and_not_
     assert answer.status == 502
     assert "error=connection_terminated" in answer.proxy_status
     assert origin.hits("/x") == 1
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_head_in_lower_case_is_no_head_and_has_a_body(client: RawClient, origin: Origin, chunked: bool) -> None:
+    origin.script = {"/x": respond(200, b"body", chunked=chunked)}
+    for _ in range(2):
+        answer = ask(client, "head", origin.url("/x"))
+        assert (answer.status, answer.body) == (200, b"body")
