@@ -77,25 +77,6 @@ def test_a_body_that_is_not_what_its_encoding_says_passes_byte_for_byte(
     assert (answer.status, answer.body, answer.values("Content-Encoding")) == (200, page, [encoding])
 
 
-def test_a_post_that_fails_reaches_the_origin_once_and_its_answer_the_client(proxy: Paceproxy, origin: Origin) -> None:
-    origin.mode = respond(500, b"out of stock", [("X-Reason", "stock")])
-    with RawClient(proxy.port) as client:
-        send(client, "POST", origin.url("/order"), b"one")
-        answer = client.answer()
-    assert (answer.status, answer.body, answer.values("X-Reason")) == (500, b"out of stock", ["stock"])
-    assert [request.body for request in origin.requests] == [b"one"]
-
-
-def test_a_put_that_stalls_is_sent_again_as_it_was(proxy: Paceproxy, origin: Origin) -> None:
-    origin.script = {"/page": [respond(503), FINE]}
-    with RawClient(proxy.port) as client:
-        send(client, "PUT", origin.url("/page"), b"a page")
-        answer = client.answer()
-    assert (answer.status, answer.body) == (200, b"fine")
-    assert [request.body for request in origin.requests] == [b"a page", b"a page"]
-    assert origin.requests[0].head == origin.requests[1].head
-
-
 def test_a_chunked_response_with_trailers_arrives_and_leaves_its_connection_in_order(
     proxy: Paceproxy, origin: Origin
 ) -> None:
