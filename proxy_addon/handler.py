@@ -175,6 +175,12 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
                 with contextlib.suppress(OSError):
                     await self._client_writer.wait_closed()
 
+    async def on_timeout(self) -> None:
+        if self.is_in_body:
+            # Closed with FIN, a body that ends with the connection would look whole.
+            self.reset_client()
+        await super().on_timeout()
+
     async def handle_connection(self, connection: Connection) -> None:
         try:
             await super().handle_connection(connection)

@@ -79,6 +79,13 @@ class PacedConnection(Http1Connection, metaclass=ABCMeta):
             yield from self.body_ended()
             return
 
+    def mark_done(self, *, request: bool = False, response: bool = False) -> CommandGenerator[None]:
+        if (request or self.request_done) and (response or self.response_done):
+            # Stock knows `close` and `keep-alive` in small letters only, and looks for them now, for the last time.
+            self.request = self.request and in_small_letters(self.request)
+            self.response = self.response and in_small_letters(self.response)
+        yield from super().mark_done(request=request, response=response)
+
     @abstractmethod
     def body_failed(self, event: events.Event, message: str) -> CommandGenerator[None]:
         """The body is cut short (`event` is ConnectionClosed) or cannot be read."""
@@ -234,6 +241,16 @@ class PacedHttp1Client(PacedConnection, Http1Client):
         assert self.request is not None
         assert self.response is not None
         return should_make_pipe(self.request, self.response)
+
+
+def in_small_letters[Message: (http.Request, http.Response)](message: Message) -> Message:
+    """The message with the options of its Connection field in small letters."""
+    options = message.headers.get("Connection", "")
+    if options == options.lower():
+        return message
+    copy = message.copy()
+    copy.headers["Connection"] = options.lower()
+    return copy
 
 
 def is_chunked(headers: http.Headers) -> bool:

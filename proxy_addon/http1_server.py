@@ -35,7 +35,7 @@ from mitmproxy.proxy.layers.http._http1 import (
 )
 
 from proxy_addon.forwarding import has_control_character
-from proxy_addon.http1 import PacedConnection, is_chunked
+from proxy_addon.http1 import PacedConnection, in_small_letters, is_chunked
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
 from proxy_addon.responses import for_http10
@@ -82,7 +82,7 @@ class PacedHttp1Server(PacedConnection, Http1Server):
         if self.request.http_version == "HTTP/1.0":
             if event.response.status_code < 200:
                 return  # RFC 9110 §15.2: such a client knows none of these.
-            keep_alive = not http1.connection_close("HTTP/1.0", self.request.headers)
+            keep_alive = not http1.connection_close("HTTP/1.0", in_small_letters(self.request).headers)
             event = ResponseHeaders(event.stream_id, for_http10(event.response, keep_alive=keep_alive))
         yield from super().send(event)
 
