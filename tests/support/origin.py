@@ -7,6 +7,7 @@ path was asked for before. How to misbehave does not belong here, but there.
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from tests.support.visit import Behaviour, Request, Visit
 
 _HEAD_LIMIT_BYTES = 1 << 22
 """The longest head, or line of a chunked body, that the origin takes: more than any proxy lets through."""
+_BACKLOG = 1024
 _STOP_TIMEOUT_S = 10.0
 _WELL = Respond()
 _GONE = (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutError)
@@ -84,7 +86,7 @@ class Origin:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="origin", daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self._fault: Exception | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._context: ssl.SSLContext | None = None
@@ -102,9 +104,7 @@ class Origin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop_listening()
-        # More than once: a connection that was just being accepted is there a few turns of the loop later.
-        for _ in range(3):
-            asyncio.run_coroutine_threadsafe(self._end_connections(), self._loop).result(_STOP_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(self._end_connections(), self._loop).result(_STOP_TIMEOUT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_TIMEOUT_S)
         self._loop.close()
@@ -151,22 +151,35 @@ class Origin:
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_STOP_TIMEOUT_S)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(
-            self._serve,
-            self.address,
-            self.port,
-            ssl=self._context,
-            limit=_HEAD_LIMIT_BYTES,
-            backlog=1024,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        # Not `asyncio.start_server`: nobody can end the connections that it is just about to accept.
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        listening = socket.create_server((self.address, self.port), family=family, backlog=_BACKLOG)
+        listening.setblocking(False)
+        self.port = listening.getsockname()[1]
+        self._listening = listening
+        self._loop.add_reader(listening, self._accept, listening)
 
     async def _unlisten(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listening is not None:
+            self._loop.remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                client, _ = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            client.setblocking(False)
+            task = self._loop.create_task(self._serve(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _end_connections(self) -> None:
+        # A transport that was just made can be closed from the next turn of the loop on.
+        for _ in range(2):
+            await asyncio.sleep(0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -174,10 +187,15 @@ class Origin:
         # Transports close in a callback: let it run before the loop ends.
         await asyncio.sleep(0)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _serve(self, client: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=_HEAD_LIMIT_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, client, ssl=self._context)
+        except (*_GONE, asyncio.CancelledError):
+            client.close()
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
         hello_at = self._hellos.pop(id(writer.get_extra_info("ssl_object")), None)
         connection = Connection(len(self.connections) + 1, hello_at or time.monotonic())
         self._note(lambda: self.connections.append(connection))
@@ -189,7 +207,7 @@ class Origin:
                 while await self._serve_one(connection, reader, writer):
                     pass
         except asyncio.CancelledError:
-            # The origin ends. To a stream server a cancelled handler is an error, so this ends here.
+            # The origin ends.
             writer.transport.abort()
         except Exception as fault:
             self._fault = fault
@@ -198,7 +216,6 @@ class Origin:
             writer.close()
             with contextlib.suppress(*_GONE, asyncio.CancelledError):
                 await writer.wait_closed()
-            self._tasks.discard(task)
             self._note(lambda: setattr(connection, "closed_at", time.monotonic()))
 
     async def _serve_one(
