@@ -8,10 +8,11 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -249,15 +250,41 @@ def test_a_name_that_does_not_resolve_is_no_address(refused: Refused, confdir: P
     )
 
 
+def no_database(file: Path) -> None:
+    file.write_text("no database, but a text of some length " * 10)
+
+
+def others_database(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+
+
+def newer_database(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE host (x)")
+        connection.execute("PRAGMA application_id = 1348559717")
+        connection.execute("PRAGMA user_version = 2")
+
+
+@pytest.mark.parametrize(
+    ("make", "problem", "remedy"),
+    [
+        (no_database, "is not a SQLite database", "move it away, or give another path"),
+        (others_database, "belongs to another program", "give another path"),
+        (
+            newer_database,
+            "was made by another version of paceproxy (schema 2, not 1)",
+            "use that version, or give another path",
+        ),
+        (Path.mkdir, "is not a file", "give the path of a file, such as paceproxy.db in that folder"),
+    ],
+)
 def test_a_store_that_cannot_be_opened_is_one_line_and_exit_code_2(
-    refused: Refused, confdir: Path, tmp_path: Path
+    refused: Refused, confdir: Path, tmp_path: Path, make: Callable[[Path], None], problem: str, remedy: str
 ) -> None:
-    (tmp_path / "hosts.db").write_text("no database, but a text of some length " * 10)
+    make(tmp_path / "hosts.db")
     line = refused(confdir, PACE_STORE=f"sqlite:///{tmp_path}/hosts.db")
-    assert line == (
-        f"store is not a SQLite database, got sqlite:///{tmp_path}/hosts.db (PACE_STORE); "
-        "move it away, or give another path"
-    )
+    assert line == f"store {problem}, got sqlite:///{tmp_path}/hosts.db (PACE_STORE); {remedy}"
 
 
 def test_a_confdir_that_cannot_be_made_is_one_line_and_exit_code_2(refused: Refused, tmp_path: Path) -> None:
