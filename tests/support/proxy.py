@@ -26,7 +26,7 @@ from tests.support.waiting import until
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
-_ADDRESS = re.compile(r"(proxy|admin)\b.*?\bhttp://\S*?:(\d+)", re.IGNORECASE)
+_ADDRESS = re.compile(r"(proxy|admin)\b.*?\bhttp://\S*:(\d+)", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback|has crashed|Addon error|never retrieved|never awaited|Unclosed", re.IGNORECASE)
 REAL_COMMAND = (sys.executable, "-m", "proxy_addon")
 """From its very start."""
