@@ -833,6 +833,23 @@ def test_a_file_damaged_while_running_is_refused_until_it_goes(path: Path) -> No
     run(scenario())
 
 
+@pytest.mark.parametrize("statement", ["DELETE FROM forgotten", "DELETE FROM sqlite_sequence"])
+def test_a_database_whose_counter_is_gone_is_damaged(path: Path, statement: str) -> None:
+    async def scenario() -> None:
+        async with opened(path) as store:
+            await written(store, "a.example", None, SICK)
+            sqlite_file(path, statement)
+            for _ in range(2):
+                with pytest.raises(StoreError, match="is damaged; move it away, and a new one is made"):
+                    await store.changes_since(0)
+            move_away(path)
+            with contextlib.suppress(StoreError):
+                await store.changes_since(0)
+            await written(store, "a.example", None, SICK)
+
+    run(scenario())
+
+
 _ON_A_FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path

@@ -102,6 +102,9 @@ class SqliteStore:
         # Not gated by PRAGMA data_version: that does not tell of this connection's own writes, so that a cancelled
         # swap could be overlooked, and saves little: the search by version ends at once when nothing is new.
         rows = await self._ask(_CHANGES, {"since": version})
+        if not rows or rows[0][0] is None:
+            # Its counter is gone. SQLite finds nothing wrong with that; versions would be given out twice.
+            raise refusal(self._path, "is damaged", "move it away, and a new one is made")
         newest, whole, *_ = rows[0]
         changed = {
             host: None if is_deleted else _state(columns)
