@@ -107,6 +107,8 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (server.ConnectionHandler.handle_connection, "self, connection"),
     (server.ConnectionHandler.open_connection, "self, command"),
     (server.ConnectionHandler.drain_writers, "self"),
+    (server.ConnectionHandler.on_timeout, "self"),
+    (server.ConnectionHandler.wakeup, "self, request"),
     (server.ConnectionHandler.server_event, "self, event"),
     (server.ConnectionHandler.log, "self, message, level, exc_info"),
     (server.ConnectionIO.__init__, "self, handler, reader, writer"),
@@ -138,7 +140,10 @@ def test_a_function_has_the_parameters_that_we_know(function: Callable[..., Any]
 
 
 OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
-    (dial.PacedConnectionHandler, ("handle_client", "handle_hook", "drain_writers", "open_connection")),
+    (
+        dial.PacedConnectionHandler,
+        ("handle_client", "handle_hook", "drain_writers", "on_timeout", "wakeup", "open_connection"),
+    ),
     (our_layer.PacedHttpLayer, ("_handle_event", "make_stream", "get_connection", "register_connection")),
     (border.Border, ("handle_event",)),
     (
@@ -160,7 +165,7 @@ OVERRIDDEN: list[tuple[type, tuple[str, ...]]] = [
     (origins._ParentProxy, ("start_handshake", "receive_handshake_data", "on_handshake_error")),
     (http2.PacedHttp2Client, ("_handle_event", "handle_h2_event")),
     (http2_server.PacedHttp2Server, ("__init__", "_handle_event", "handle_h2_event")),
-    (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body")),
+    (our_http1.PacedHttp1Client, ("send", "read_headers", "read_body", "mark_done")),
     (http1_server.PacedHttp1Server, ("_handle_event", "send", "read_headers", "read_body", "wait", "mark_done")),
 ]
 
