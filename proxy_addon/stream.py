@@ -65,10 +65,9 @@ class PacedHttpStream(CuttingOff):
         if exchange.held:
             return (yield from self.attempt())
         self.hold_back()
-        try:
-            return (yield from self.attempt())
-        finally:
-            self.read_on()
+        connected = yield from self.attempt()
+        self.read_on()  # Also in `close`: a stream may end in the hold.
+        return connected
 
     def attempt(self, again: Again | None = None) -> CommandGenerator[bool]:
         """Hold and dial, until there is a connection (True) or the request is over (False)."""
