@@ -23,6 +23,8 @@ from tests.support.h2_client import H2Client
 
 GUARD_S = 15.0
 """Far beyond the longest that a request can take: a client that waits for so long has been forgotten."""
+_SLOW_S = 0.02
+"""Between the pieces of a slow client: far below every time-out."""
 _H2_BODY_LIMIT_BYTES = 16_000
 """One frame, and the bodies of three streams fit the connection's initial window."""
 
@@ -120,8 +122,7 @@ def _over_http1(client: Client, numbered: list[tuple[int, Ask]], where: Where) -
             if last and client.leaves is not None:
                 _leave(client, got, raw, data)
                 return done
-            with contextlib.suppress(OSError):
-                raw.send(data)
+            _send(client, raw, data)
             persistent = reader.read(got)
             if last and got.end is End.ANSWERED:
                 reader.expect_end(got)
@@ -140,8 +141,7 @@ def _pipelined(
             got.end = End.LEFT
         _leave(client, gots[-1], raw, data)
         return gots
-    with contextlib.suppress(OSError):
-        raw.send(data)
+    _send(client, raw, data)
     persistent = True
     for got in gots:
         got.excused = not persistent
@@ -150,6 +150,17 @@ def _pipelined(
     if gots[-1].end is End.ANSWERED:
         reader.expect_end(gots[-1])
     return gots
+
+
+def _send(client: Client, raw: RawClient, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        if not client.slow:
+            raw.send(data)
+            return
+        for start in range(0, len(data), len(data) // 8 + 1):
+            raw.send(data[start : start + len(data) // 8 + 1])
+            time.sleep(_SLOW_S)
+        time.sleep(_SLOW_S * 10)
 
 
 def _request(client: Client, number: int, ask: Ask, where: Where, *, last: bool) -> bytes:
@@ -170,6 +181,8 @@ def _request(client: Client, number: int, ask: Ask, where: Where, *, last: bool)
         body += b"0\r\n\r\n"
     elif body or ask.method in ("POST", "PUT", "PATCH"):
         lines.append(f"Content-Length: {len(body)}")
+    if body and ask.expects and client.protocol is not Protocol.HTTP_1_0:
+        lines.append("Expect: 100-continue")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 

@@ -20,6 +20,12 @@ _RETRY_AFTER = (
     *("\xd9\xa1", "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"),
     "Fri, 31 Dec 9999 23:59:59 GMT",
 )
+_FIELDS = (
+    *("Connection: close", "Connection: keep-alive, X-Hop", "Keep-Alive: timeout=1", "Content-Encoding: gzip"),
+    *("Content-Type: text/event-stream", "X-Space : a", "X-Empty:", "X-Latin: \xe4\xf6\xfc", "Date: yesterday"),
+    *('RateLimit: "default";r=0;t=1', "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1", "RateLimit: \xe4"),
+    *('Proxy-Status: broken "', "Upgrade: h2c", "Trailer: X-Trailer", "Set-Cookie: a=1", "Set-Cookie: b=2"),
+)
 _SIZES_BYTES = (0, 1, 20, 1000, 5000, 70_000, 300_000)
 """Around keep_reply, hold_body, what is drained and the buffers of a connection."""
 _UPLOADS_BYTES = (0, 1, 20, 3000, 100_000)
@@ -39,6 +45,7 @@ def replies() -> st.SearchStrategy[Reply]:
         slowly=st.sampled_from((False, False, False, True)),
         early=st.sampled_from((False, False, False, True)),
         closes=st.sampled_from((False, False, False, True)),
+        fields=st.one_of(st.just(()), st.lists(st.sampled_from(_FIELDS), min_size=1, max_size=2).map(tuple)),
     )
 
 
@@ -64,6 +71,7 @@ def asks() -> st.SearchStrategy[Ask]:
         keyed=st.sampled_from((False, False, True)),
         body_bytes=st.sampled_from(_UPLOADS_BYTES),
         chunked=st.booleans(),
+        expects=st.sampled_from((False, False, False, True)),
         window=st.sampled_from((None, None, None, None, "0", "0.3", "-1", "x", "1e999")),
     )
 
@@ -76,6 +84,7 @@ def clients() -> st.SearchStrategy[Client]:
             (*(Protocol.HTTP_1_1,) * 5, Protocol.HTTP_1_0, *(Protocol.TUNNEL,) * 2, Protocol.HTTP_2)
         ),
         pipelined=st.sampled_from((False, False, True)),
+        slow=st.sampled_from((False, False, False, True)),
         leaves=st.one_of(st.none(), st.none(), st.sampled_from(Leaving)),
         leaves_after_s=st.sampled_from((0.0, 0.01, 0.1, 0.3, 0.6)),
     )

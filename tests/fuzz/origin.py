@@ -192,6 +192,9 @@ def _last_chunk(reply: Reply) -> bytes:
 
 def _fields(reply: Reply, size_bytes: int) -> list[tuple[str, str]]:
     fields = [("Content-Type", "text/plain"), *(("Retry-After", value) for value in reply.retry_after)]
+    for line in reply.fields:
+        name, _, value = line.partition(":")
+        fields.append((name, value.strip()))
     if reply.status == 301:
         fields.append(("Location", "/elsewhere"))
     if reply.framing is Framing.CHUNKED:

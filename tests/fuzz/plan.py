@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Fault(StrEnum):
+class _Named(StrEnum):
+    """Printed as it is written in Python."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class Fault(_Named):
     """What is wrong with a reply. Those before the head, in the head, and in the body."""
 
     NONE = "none"
@@ -55,7 +62,7 @@ HARMLESS = frozenset({Fault.NONE, Fault.LENGTH_TWICE, Fault.BODY_TOO_LONG})
 """The reply is complete all the same."""
 
 
-class Framing(StrEnum):
+class Framing(_Named):
     """How the end of a body is found."""
 
     LENGTH = "length"
@@ -82,6 +89,8 @@ class Reply:
     """Before the request's body has been read."""
     closes: bool = False
     """The connection ends after it, without a word in the head."""
+    fields: tuple[str, ...] = ()
+    """Further header lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ class Page:
     replies: tuple[Reply, ...]
 
 
-class Leaving(StrEnum):
+class Leaving(_Named):
     """How a client goes without its answer."""
 
     CLOSE = "close"
@@ -99,7 +108,7 @@ class Leaving(StrEnum):
     HALF_CLOSE = "half_close"
 
 
-class Protocol(StrEnum):
+class Protocol(_Named):
     """How a client speaks with the proxy."""
 
     HTTP_1_1 = "HTTP/1.1"
@@ -121,6 +130,8 @@ class Ask:
     chunked: bool = False
     window: str | None = None
     """The value of Pace-Window, which may be nonsense."""
+    expects: bool = False
+    """With `Expect: 100-continue`, though its body follows at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,8 @@ class Client:
     asks: tuple[Ask, ...]
     protocol: Protocol = Protocol.HTTP_1_1
     pipelined: bool = False
+    slow: bool = False
+    """It sends its requests in small pieces, and reads nothing for a while."""
     leaves: Leaving | None = None
     """During the last of its requests (over HTTP/2: it resets the first stream)."""
     leaves_after_s: float = 0.0
@@ -139,3 +152,11 @@ class Client:
 class Round:
     pages: tuple[Page, ...]
     clients: tuple[Client, ...]
+
+
+def read_round(text: str) -> Round:
+    """A round as it is printed."""
+    kinds = (Round, Page, Reply, Client, Ask, Fault, Framing, Leaving, Protocol)
+    round_ = eval(text, {kind.__name__: kind for kind in kinds})
+    assert isinstance(round_, Round)
+    return round_

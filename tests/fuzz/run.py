@@ -15,9 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fuzz import plan
 from tests.fuzz.draw import play_rounds
-from tests.fuzz.plan import Page, Round
+from tests.fuzz.plan import Page, Round, read_round
 from tests.fuzz.session import Session, running_session
 
 
@@ -32,7 +31,7 @@ def main() -> int:
     asked = parser.parse_args()
     with running_session() as session:
         if asked.replay:
-            return replay(session, eval(asked.replay.read_text(), dict(vars(plan))), asked.times)
+            return replay(session, read_round(asked.replay.read_text()), asked.times)
         return hunt(session, asked.seed, asked.minutes * 60, asked.shrink_minutes * 60, go_on=asked.go_on)
 
 

@@ -17,8 +17,8 @@ from tests.support.clients import curl
 from tests.support.proxy import Paceproxy, Samples
 from tests.support.waiting import until
 
-# That a host is paused, and which time-out an impatient client should set.
-_EXPECTED = re.compile(r"proxy_addon\.(?:host_log|advice): ")
+# That a host is paused, which time-out an impatient client should set, and of mitmproxy that a dial was given up.
+_EXPECTED = re.compile(r"proxy_addon\.(?:host_log|advice): |Server TLS handshake failed")
 _TROUBLE = re.compile(r" (?:WARNING|ERROR|CRITICAL) |Traceback|has crashed|never retrieved|Unclosed")
 
 

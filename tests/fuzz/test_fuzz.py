@@ -6,9 +6,12 @@ again.
 
 from pathlib import Path
 
-from tests.fuzz.draw import play_rounds
-from tests.fuzz.plan import Round
+from hypothesis import given, settings
+
+from tests.fuzz.draw import play_rounds, rounds
+from tests.fuzz.plan import Round, read_round
 from tests.fuzz.session import running_session
+from tests.support.examples import FIXED
 
 SEED = 1
 SECONDS = 35.0
@@ -29,3 +32,9 @@ def test_whatever_origins_and_clients_do_the_proxy_keeps_its_promises(confdir: P
         assert not wrong, wrong[0]
         # Else nothing was shown; on any machine a round takes a few seconds.
         assert session.rounds >= 3
+
+
+@settings(FIXED, max_examples=10)
+@given(rounds())
+def test_a_round_can_be_played_again_from_what_is_printed(round_: Round) -> None:
+    assert read_round(repr(round_)) == round_

@@ -46,7 +46,7 @@ class H2Client:
         assert connected.status == 200, connected
         chosen = self._raw.start_tls(authority.rpartition(":")[0], ca, protocols=("h2", "http/1.1"))
         assert chosen == "h2", chosen
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="latin-1"))
         self._h2.initiate_connection()
         self._flush()
 
