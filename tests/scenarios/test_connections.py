@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.behaviours import (
+    Gate,
     HalfClose,
     Hear,
     Raw,
@@ -155,8 +156,11 @@ def test_a_connection_that_ends_in_a_body_that_flows_resets_the_client(
     proxy: Paceproxy, client: RawClient, origin: Origin, end: Behaviour
 ) -> None:
     head = response_head(200, [("Content-Length", "600000")])
-    origin.script = {"/page": chain(Raw(head + b"x" * 300_000), late(0.3, end))}
+    gate = Gate()
+    origin.script = {"/page": chain(Raw(head + b"x" * 300_000), gate, end)}
     client.get(origin.url("/page"))
+    assert client.receive().startswith(b"HTTP/1.1 200 ")
+    gate.opened = True
     with pytest.raises(ConnectionResetError):
         client.rest()
     proxy.wait_for_metric("paceproxy_host_rung", 1, host=origin.host)
@@ -170,11 +174,14 @@ def test_a_connection_that_ends_in_a_body_that_flows_resets_the_client(
 def test_a_body_without_a_length_that_is_reset_in_the_flow_does_not_end_cleanly(
     proxy: Paceproxy, client: RawClient, secure: bool
 ) -> None:
-    with Origin({"/page": chain(Raw(response_head(200) + b"half"), late(0.3, reset()))}, tls=secure) as origin:
+    gate = Gate()
+    with Origin({"/page": chain(Raw(response_head(200) + b"half"), gate, reset())}, tls=secure) as origin:
         if secure:
             assert client.connect(origin.host).status == 200
             client.start_tls("127.0.0.1", proxy.ca)
         client.send(f"GET {'' if secure else origin.url('')}/page HTTP/1.1\r\nHost: {origin.host}\r\n\r\n".encode())
+        assert client.receive().startswith(b"HTTP/1.1 200 ")
+        gate.opened = True
         with pytest.raises((ConnectionResetError, ssl.SSLEOFError)):
             client.rest()
         proxy.wait_for_metric("paceproxy_host_rung", 1, host=origin.host)

@@ -116,7 +116,7 @@ def test_fast_refusals_drive_the_ladder_and_a_request_has_one_line_in_the_access
 
 
 def test_a_slow_host_that_answers_is_left_as_it_is(proxy: Paceproxy, origin: Origin) -> None:
-    origin.mode = late(0.5, FINE)
+    origin.mode = late(0.3, FINE)
     with ExitStack() as stack:
         clients = [stack.enter_context(RawClient(proxy.port)) for _ in range(8)]
         for round_ in range(2):
