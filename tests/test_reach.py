@@ -12,7 +12,7 @@ import pytest
 from proxy_addon.clock import SystemClock
 from proxy_addon.model import ErrorName
 from proxy_addon.reach import DialError, connect_error, dial
-from tests.support.silence import closed_port, full_backlog
+from tests.support.silence import closed_port, full_backlog, mute_server
 
 
 def run[T](task: Coroutine[Any, Any, T]) -> T:
@@ -67,6 +67,21 @@ def test_the_next_address_is_dialled_where_the_first_refuses() -> None:
         return peer
 
     assert run(scenario())[0] == "127.0.0.2"
+
+
+def test_a_connection_sends_short_requests_at_once() -> None:
+    """Nagle's algorithm would keep the second of two short writes back; asyncio looks at how the socket was made."""
+
+    async def no_delay(port: int) -> int:
+        _, writer = await dial(["127.0.0.1"], port, None, clock=SystemClock())
+        try:
+            connection: socket.socket = writer.get_extra_info("socket")
+            return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        finally:
+            writer.close()
+
+    with mute_server() as port:
+        assert run(no_delay(port)) != 0
 
 
 def test_an_address_that_does_not_answer_does_not_cost_the_connect_time_out() -> None:

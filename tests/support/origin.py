@@ -172,6 +172,9 @@ class Origin:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             client.setblocking(False)
+            # Asyncio does it for the sockets of its own servers. Without it a short response waits for an
+            # acknowledgement, and one that is followed by RST is lost.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._serve(client))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -184,8 +187,9 @@ class Origin:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Transports close in a callback: let it run before the loop ends.
-        await asyncio.sleep(0)
+        # Transports close in a callback, over TLS in several: let them run before the loop ends.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     async def _serve(self, client: socket.socket) -> None:
         reader = asyncio.StreamReader(limit=_HEAD_LIMIT_BYTES)
@@ -213,9 +217,16 @@ class Origin:
             self._fault = fault
             writer.transport.abort()
         finally:
-            writer.close()
-            with contextlib.suppress(*_GONE, asyncio.CancelledError):
-                await writer.wait_closed()
+            if (
+                not writer.is_closing()
+            ):  # To close it twice would be to give up its TLS, which could not be aborted then.
+                writer.close()
+            try:
+                with contextlib.suppress(*_GONE):
+                    await writer.wait_closed()
+            except asyncio.CancelledError:
+                # The origin ends, and somebody has not taken all that was written for him.
+                writer.transport.abort()
             self._note(lambda: setattr(connection, "closed_at", time.monotonic()))
 
     async def _serve_one(
