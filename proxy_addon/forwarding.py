@@ -9,6 +9,11 @@ from mitmproxy import http
 
 _NEVER_FORWARDED = frozenset({b"keep-alive", b"te"})
 """And everything that begins with `Proxy-`."""
+_NEVER_IN_TRAILERS = frozenset(
+    {b"connection", b"content-length", b"host", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+"""What speaks of the connection, or says where a message goes and ends (RFC 9110 §6.5.1): the next reader might take it
+for part of the head. And everything that begins with `Proxy-`."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """What a field value must not have (RFC 9110 §5.5); a folded line is refused with it, as RFC 9112 §5.2 allows."""
 _CREDENTIALS = b"proxy-authorization"
@@ -44,6 +49,15 @@ def without_hop_by_hop(request: http.Request, *, to_parent: bool) -> http.Reques
         dropped -= {b"upgrade"}
     kept_options = [option for option in named if option in _CONNECTION_OPTIONS or (option == b"upgrade" and websocket)]
     return with_fields(request, tuple(_forwarded(fields, dropped, kept_options)))
+
+
+def forwarded_trailers(trailers: http.Headers) -> http.Headers:
+    """The same of the trailers of a request."""
+    return http.Headers(
+        (name, value)
+        for name, value in trailers.fields
+        if name.lower() not in _NEVER_IN_TRAILERS and not name.lower().startswith(b"proxy-")
+    )
 
 
 def asks_for_websocket(request: http.Request) -> bool:

@@ -36,7 +36,7 @@ from mitmproxy.proxy.layers.http._http1 import (
     should_make_pipe,
 )
 
-from proxy_addon.forwarding import with_fields, without_hop_by_hop
+from proxy_addon.forwarding import forwarded_trailers, with_fields, without_hop_by_hop
 from proxy_addon.responses import repaired
 
 RESPONSE_HEAD_LIMIT_BYTES = 262144
@@ -116,7 +116,7 @@ class PacedHttp1Client(PacedConnection, Http1Client):
         if isinstance(event, RequestHeaders):
             yield from self._send_head(event)
         elif isinstance(event, RequestTrailers):
-            self._trailers = event.trailers
+            self._trailers = forwarded_trailers(event.trailers)
         elif isinstance(event, RequestData) and self._chunked:
             if event.data:
                 yield commands.SendData(self.conn, b"%x\r\n%s\r\n" % (len(event.data), event.data))

@@ -34,12 +34,11 @@ from mitmproxy.proxy.layers.http._http1 import (
     should_make_pipe,
 )
 
-from proxy_addon.forwarding import has_control_character
 from proxy_addon.http1 import PacedConnection, in_small_letters, is_chunked
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
 from proxy_addon.responses import for_http10
-from proxy_addon.targets import read_request_head
+from proxy_addon.targets import fault, read_request_head
 
 REQUEST_HEAD_LIMIT_BYTES = 65536
 """Longer request heads are refused with 431. Servers stop at 8 kB (Apache, per line) to 64 kB (HAProxy's usual
@@ -142,9 +141,9 @@ class PacedHttp1Server(PacedConnection, Http1Server):
             self.request = None
             yield from self._refuse_head(505, "Speak HTTP/1.1 here. HTTP/2 needs TLS.")
             return
-        if has_control_character(self.request.headers):
+        if invalid := fault(self.request):
             self.request = None
-            yield from self._refuse_head(400, "This request has a control character in a field.")
+            yield from self._refuse_head(400, invalid)
             return
         yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, size == 0))
         self.body_reader = make_body_reader(size)

@@ -21,6 +21,7 @@ from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
+    RequestHeaders,
     RequestProtocolError,
     RequestTrailers,
     ResponseProtocolError,
@@ -28,6 +29,8 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Connection, normalize_h1_headers
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
+
+from proxy_addon.forwarding import forwarded_trailers, without_hop_by_hop
 
 WINDOW_BYTES = 1048576
 """What a peer may send on one stream before any of it has gone on. At 50 ms away that is 20 MB/s for each stream."""
@@ -127,6 +130,13 @@ class PacedHttp2Client(PacedHttp2Connection, Http2Client):
         if isinstance(event, RequestProtocolError) and event.stream_id in self.stream_queue:
             del self.stream_queue[event.stream_id]  # Stock would send the request, only to reset it.
             return
+        if isinstance(event, RequestHeaders):
+            event = RequestHeaders(event.stream_id, _outgoing(event.request), event.end_stream)
+        elif isinstance(event, RequestTrailers):
+            trailers = forwarded_trailers(event.trailers)
+            if not trailers:
+                return
+            event = RequestTrailers(event.stream_id, trailers)
         yield from super()._handle_event(event)
         while self._refused:
             why = "the host said goodbye before this request"
@@ -144,3 +154,11 @@ class PacedHttp2Client(PacedHttp2Connection, Http2Client):
         self._refused += self.stream_queue
         self.stream_queue.clear()
         return False
+
+
+def _outgoing(request: http.Request) -> http.Request:
+    outgoing = without_hop_by_hop(request, to_parent=False)
+    if outgoing is not request and request.is_http2 and request.headers.get("te") == "trailers":
+        # We do pass trailers on, from end to end: so this is ours to say. Servers of gRPC insist on it.
+        outgoing.headers["te"] = "trailers"
+    return outgoing

@@ -4,7 +4,6 @@ What cannot be read is answered as over HTTP/1. The origin's side, and what both
 `tests/test_mitmproxy_api.py` fails where an upgrade changes what this relies on.
 """
 
-import contextlib
 from collections.abc import Callable
 
 import h2.events
@@ -14,6 +13,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
     RequestHeaders,
     ResponseData,
     ResponseEndOfMessage,
@@ -25,7 +25,7 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server
 from proxy_addon.http2 import Goodbye, PacedHttp2Connection, WindowedConnection
 from proxy_addon.model import ErrorName
 from proxy_addon.refusals import refusal
-from proxy_addon.targets import STAND_IN, Authority, is_plain, read_authority
+from proxy_addon.targets import STAND_IN, Authority, fault, is_plain, read_authority
 
 
 class PacedHttp2Server(PacedHttp2Connection, Http2Server):
@@ -58,17 +58,19 @@ class PacedHttp2Server(PacedHttp2Connection, Http2Server):
         return (yield from super().handle_h2_event(event))
 
     def _receive_head(self, event: h2.events.RequestReceived) -> CommandGenerator[bool]:
-        """As over HTTP/1, the parser gets a stand-in for what it cannot read: it would end the whole connection."""
+        """As over HTTP/1, the parser gets a stand-in for what it cannot read, and what cannot be read is refused: it
+        would end the whole connection."""
         fields = [(bytes(name), bytes(value)) for name, value in event.headers]
-        text = next((value for name, value in fields if name == b":authority"), b"")
+        text = next((value for name, value in fields if name == b":authority"), None)
         authority: Authority | None = None
-        if text and not is_plain(text):
-            with contextlib.suppress(ValueError):  # It is refused as such.
+        if text is not None and not is_plain(text):
+            try:
                 authority = read_authority(text)
-        if authority is None:
-            return (yield from super().handle_h2_event(event))
-        stand_in = STAND_IN + authority.port
-        event.headers = [(name, stand_in if name == b":authority" else value) for name, value in fields]
+            except ValueError as error:
+                yield from self._refuse(event.stream_id, f"This request cannot be read: {error}.")
+                return False
+            stand_in = STAND_IN + authority.port
+            event.headers = [(name, stand_in if name == b":authority" else value) for name, value in fields]
         head = super().handle_h2_event(event)
         while True:
             try:
@@ -76,9 +78,17 @@ class PacedHttp2Server(PacedHttp2Connection, Http2Server):
             except StopIteration as end:
                 return bool(end.value)
             if isinstance(command, ReceiveHttp) and isinstance(command.event, RequestHeaders):
-                data = command.event.request.data
-                data.host, data.authority = authority.host, bytes(authority)
+                request = command.event.request
+                if authority is not None:
+                    request.data.host, request.data.authority = authority.host, bytes(authority)
+                if invalid := fault(request) or _length_fault(command.event):
+                    del self.streams[event.stream_id]
+                    yield from self._refuse(event.stream_id, invalid)
+                    continue
             yield command
+
+    def _refuse(self, stream_id: int, text: str) -> CommandGenerator[None]:
+        yield from self._handle_event(ResponseProtocolError(stream_id, text, ErrorCode.REQUEST_VALIDATION_FAILED))
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseProtocolError) and not self._has_head(event.stream_id):
@@ -101,6 +111,13 @@ class PacedHttp2Server(PacedHttp2Connection, Http2Server):
         if not self.is_open_for_us(stream_id):
             return True
         return bool(self.h2_conn.streams[stream_id].state_machine.headers_sent)
+
+
+def _length_fault(head: RequestHeaders) -> str:
+    """The library counts what comes of a body, but not that nothing comes (RFC 9113 §8.1.1): the origin would wait."""
+    if head.end_stream and head.request.headers.get("content-length", "").strip("0"):
+        return "This request has a Content-Length, and no body."
+    return ""
 
 
 def say_goodbye(server: Layer | None) -> CommandGenerator[None]:

@@ -1,4 +1,5 @@
-"""Reading a request's head: targets that mitmproxy refuses, and a Host field that contradicts the target.
+"""Reading a request's head: targets that mitmproxy refuses, a Host field that contradicts the target, and what must not
+go on.
 
 mitmproxy's parser takes A-labels that IDNA 2003 knows, and refuses every other name. curl and others send names and
 paths beyond ASCII as they were typed. So where there is more to a host than ASCII letters and digits, the parser gets a
@@ -14,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 from mitmproxy import http
 from mitmproxy.net.http import http1, url
 
+from proxy_addon.forwarding import has_control_character
 from proxy_addon.hosts import canonical
 
 _ABSOLUTE = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)(.*)", re.DOTALL)
@@ -22,6 +24,10 @@ _PLAIN = re.compile(rb"(?!.*xn--)[A-Za-z0-9._-]+(?::[0-9]+)?", re.IGNORECASE)
 """An authority that mitmproxy can read."""
 _HOST_AND_PORT = re.compile(rb"(\[[^\]]*\]|[^:\[\]]*)(?::([0-9]*))?")
 _NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 §5.6.2."""
+_PATH = re.compile(rb"/[^\x00-\x20\x7f]*")
+"""With its query. Beyond ASCII it is as it was typed."""
 _LONGEST_NAME = 253
 """Characters, RFC 1035 §2.3.4 (its 255 bytes are those on the wire)."""
 STAND_IN = b"host.invalid"
@@ -54,6 +60,29 @@ def read_request_head(lines: Sequence[bytes]) -> http.Request:
     if request.data.scheme:
         _correct_host(request)
     return request
+
+
+def fault(request: http.Request) -> str:
+    """Why this head must not go on, as a sentence for its client; empty where it may.
+
+    What comes by HTTP/2 is delimited by lengths. Written as HTTP/1 a space or a control character in it would end a
+    line or a word for the next reader, and a path without its slash would become part of the host (RFC 9113 §10.3).
+
+    1. the method is no token; or CONNECT in other letters, which mitmproxy takes for one (RFC 9110 §9.1: it is not)
+    2. the path does not begin with a slash, or has a space or a control character in it
+    3. a control character in a field
+    """
+    method, path = request.data.method, request.data.path
+    if _TOKEN.fullmatch(method) is None:
+        return "The method of this request is not valid."
+    if method != b"CONNECT":
+        if method.upper() == b"CONNECT":
+            return "The method CONNECT is written in capital letters."
+        if _PATH.fullmatch(path) is None and not (path == b"*" and method == b"OPTIONS"):
+            return "The path of this request is not valid: what is no visible character must be percent-encoded."
+    if has_control_character(request.headers):
+        return "This request has a control character in a field."
+    return ""
 
 
 def _readable(line: bytes) -> tuple[bytes, bytes | None, Authority | None]:

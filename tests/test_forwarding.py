@@ -3,7 +3,7 @@
 import pytest
 from mitmproxy import http
 
-from proxy_addon.forwarding import without_hop_by_hop
+from proxy_addon.forwarding import forwarded_trailers, without_hop_by_hop
 from tests.support.wire import request
 
 type Fields = tuple[tuple[bytes, bytes], ...]
@@ -83,3 +83,23 @@ def test_the_original_keeps_its_fields() -> None:
     assert isinstance(copy, http.Request)
     assert original.headers.fields == ((b"Host", b"site"), (b"Proxy-Connection", b"close"))
     assert (copy.host, copy.port, copy.method, copy.path, copy.http_version) == ("site", 80, "GET", "/x", "HTTP/1.1")
+
+
+def test_trailers_go_on_but_for_those_that_speak_of_the_connection_or_of_the_message() -> None:
+    kept = ((b"Grade", b"a"), (b"x-proxy", b"1"), (b"Authorization", b"b"))
+    dropped = tuple(
+        (name, b"1")
+        for name in (
+            b"Proxy-Authorization",
+            b"proxy-x",
+            b"Connection",
+            b"Content-Length",
+            b"Host",
+            b"Keep-Alive",
+            b"TE",
+            b"Trailer",
+            b"Transfer-Encoding",
+            b"Upgrade",
+        )
+    )
+    assert forwarded_trailers(http.Headers((*dropped, *kept))).fields == kept
