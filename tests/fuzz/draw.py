@@ -13,6 +13,7 @@ from tests.fuzz.plan import Ask, Client, Fault, Framing, Leaving, Page, Protocol
 
 PAGES = 5
 CLIENTS = 20
+FEW_CLIENTS = 5
 
 _STATUSES = (200, 200, 200, 200, 204, 206, 301, 304, 404, 409, 429, 429, 500, 501, 502, 503, 503, 508)
 _RETRY_AFTER = (
@@ -91,10 +92,37 @@ def clients() -> st.SearchStrategy[Client]:
 
 
 def rounds() -> st.SearchStrategy[Round]:
+    return st.one_of(_crowded(), _crowded(), _quiet())
+
+
+def _crowded() -> st.SearchStrategy[Round]:
+    """Many clients at once, and every fault."""
     return st.builds(
         Round,
         pages=st.lists(pages(), min_size=PAGES, max_size=PAGES).map(tuple),
         clients=st.lists(clients(), min_size=CLIENTS, max_size=CLIENTS).map(tuple),
+    )
+
+
+def _quiet() -> st.SearchStrategy[Round]:
+    """Few clients, of a host that cannot keep up: the machine is not busy, and the pace can be judged to the dot."""
+    stalls = st.builds(
+        Reply,
+        status=st.sampled_from((429, 502, 503)),
+        fault=st.sampled_from((Fault.NONE, Fault.NONE, Fault.CLOSE, Fault.SILENT, Fault.GARBAGE)),
+        retry_after=st.one_of(st.just(()), st.sampled_from(_RETRY_AFTER).map(lambda value: (value,))),
+    )
+    page = st.lists(stalls, min_size=1, max_size=4).map(lambda bad: Page((*bad, Reply())))
+    ask = st.builds(Ask, page=st.integers(0, PAGES - 1), method=st.sampled_from(("GET", "HEAD", "PUT")))
+    one = st.builds(
+        Client,
+        asks=st.lists(ask, min_size=1, max_size=2).map(tuple),
+        protocol=st.sampled_from((Protocol.HTTP_1_1, Protocol.HTTP_1_1, Protocol.TUNNEL)),
+    )
+    return st.builds(
+        Round,
+        pages=st.lists(page, min_size=PAGES, max_size=PAGES).map(tuple),
+        clients=st.lists(one, min_size=FEW_CLIENTS, max_size=FEW_CLIENTS).map(tuple),
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tests.fuzz.crowd import End, Got, upload_of
+from tests.fuzz.lag import Lag
 from tests.fuzz.origin import Sent
-from tests.fuzz.plan import BEFORE_HEAD, HARMLESS, IN_HEAD, Fault, Protocol
+from tests.fuzz.plan import BEFORE_HEAD, HARMLESS, IN_HEAD, INVALID_HEAD, Fault, Protocol
 from tests.fuzz.setup import ATTEMPT_TIMEOUT_S, HOLD_REQUEST_BYTES, LADDER_S, RETRY_AFTER_CAP_S, WINDOW_S
 from tests.scenarios.spacing import Entry, too_soon
 
@@ -20,8 +21,9 @@ _OWN_STATUSES = frozenset({"408", "502", "503", "504"})
 _NOT_ABOUT_LOAD = frozenset({501, 505, 508, 511})
 
 
-def faults(gots: Sequence[Got], sent: Sequence[Sent], *, lag_s: float) -> list[str]:
-    """What was wrong, in whole sentences. `lag_s`: by how much events may have come late on this machine."""
+def faults(gots: Sequence[Got], sent: Sequence[Sent], *, lag: Lag) -> list[str]:
+    """What was wrong, in whole sentences. `lag`: by how much events may have come late on this machine."""
+    lag_s = lag.worst_s
     by_number: dict[int, list[Sent]] = {}
     for one in sent:
         by_number.setdefault(one.number, []).append(one)
@@ -33,7 +35,7 @@ def faults(gots: Sequence[Got], sent: Sequence[Sent], *, lag_s: float) -> list[s
             for fault in (*_answer_faults(got, mine, lag_s), *_origin_faults(got, mine, lag_s))
         ]
     for secure in (False, True):
-        found += _pace_faults(gots, [s for s in sent if s.request.secure is secure], lag_s=lag_s)
+        found += _pace_faults(gots, [s for s in sent if s.request.secure is secure], lag)
     return found
 
 
@@ -131,24 +133,27 @@ def _origin_faults(got: Got, sent: Sequence[Sent], lag_s: float) -> Iterator[str
 # --- the pace
 
 
-def _pace_faults(gots: Sequence[Got], sent: Sequence[Sent], *, lag_s: float) -> list[str]:
+def _pace_faults(gots: Sequence[Got], sent: Sequence[Sent], lag: Lag) -> list[str]:
     by_number = {got.number: got for got in gots}
-    log = [_entry(by_number[one.number], one, lag_s) for one in sent]
+    log = [_entry(by_number[one.number], one, lag) for one in sent]
     if not any(entry.stalled for entry in log):
         return []
-    return [f"the pace was broken: {fault}" for fault in too_soon(log, LADDER_S, tolerance_s=TOLERANCE_S + lag_s)]
+    return [f"the pace was broken: {fault}" for fault in too_soon(log, LADDER_S, tolerance_s=TOLERANCE_S)]
 
 
-def _entry(got: Got, one: Sent, lag_s: float) -> Entry:
+def _entry(got: Got, one: Sent, lag: Lag) -> Entry:
     stalled = _surely_climbs(got, one)
+    told_at = one.told_at or one.request.done_at or one.request.at
+    slack_s = max(lag.around(at) for at in (one.opened_at, one.request.at, told_at))
     return Entry(
         one.request.at,
-        one.told_at or one.request.done_at or one.request.at,
+        told_at,
         stalled=stalled,
         retry_after_s=_surely_asked_s(one) if stalled and one.reply.fault in HARMLESS else 0.0,
         may_lower=not stalled and not _surely_no_step(got, one),
-        dialled_at=None if one.reused else one.opened_at - lag_s,
+        dialled_at=None if one.reused else one.opened_at - slack_s,
         may_be_late=one.hit == 1 and _window_closed(got, one),
+        slack_s=slack_s,
     )
 
 
@@ -169,7 +174,7 @@ def _surely_climbs(got: Got, one: Sent) -> bool:
 
 def _surely_no_step(got: Got, one: Sent) -> bool:
     """Whatever it did, the host was not served."""
-    return got.end is not End.LEFT and (_is_stall(got, one) or one.reply.fault in BEFORE_HEAD)
+    return got.end is not End.LEFT and (_is_stall(got, one) or one.reply.fault in BEFORE_HEAD | IN_HEAD | INVALID_HEAD)
 
 
 def _is_stall(got: Got, one: Sent) -> bool:

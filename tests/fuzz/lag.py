@@ -12,13 +12,16 @@ from types import TracebackType
 from typing import Self
 
 _LOOK_EVERY_S = 0.02
+_NEAR_S = 0.1
+"""What is late at one moment delays what comes soon after."""
 
 
 class Lag:
-    """Watches while the context lasts; afterwards `worst_s` tells."""
+    """Watches while the context lasts."""
 
     def __init__(self, admin_port: int) -> None:
-        self.worst_s = 0.0
+        self._looks: list[tuple[float, float]] = []
+        """From when to when each took."""
         self._port = admin_port
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lag", daemon=True)
@@ -40,5 +43,18 @@ class Lag:
                 connection.request("GET", "/healthz")
                 connection.getresponse().read()
                 now = time.monotonic()
-                self.worst_s = max(self.worst_s, now - before - _LOOK_EVERY_S)
+                self._looks.append((before, now))
                 before = now
+
+    @property
+    def worst_s(self) -> float:
+        return max((_late_s(look) for look in self._looks), default=0.0)
+
+    def around(self, at: float) -> float:
+        """The worst around this moment (monotonic)."""
+        near = (look for look in self._looks if look[0] - _NEAR_S < at < look[1] + _NEAR_S)
+        return max(map(_late_s, near), default=0.0)
+
+
+def _late_s(look: tuple[float, float]) -> float:
+    return max(0.0, look[1] - look[0] - _LOOK_EVERY_S)

@@ -59,7 +59,7 @@ class Session:
         self.lag_s = lag.worst_s
         found = self._settle()
         sent = self.origins.sent
-        found += judge.faults(self.gots, sent, lag_s=lag.worst_s)
+        found += judge.faults(self.gots, sent, lag=lag)
         found += _count_faults(sent, before, self.proxy.metrics())
         return found + self._log_faults()
 

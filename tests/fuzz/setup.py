@@ -1,7 +1,7 @@
 """The proxy of the fuzz run: every duration is scaled down, so that a round takes seconds."""
 
-LADDER_S = (0.0, 0.1, 0.2, 0.4)
-WINDOW_S = 2.0
+LADDER_S = (0.0, 0.25, 0.5, 1.0)
+WINDOW_S = 3.0
 ATTEMPT_TIMEOUT_S = 0.8
 HOLD_REQUEST_BYTES = 2048
 RETRY_AFTER_CAP_S = 1.0

@@ -27,6 +27,9 @@ class Entry:
     dialled_at: float | None = None
     """A connection was opened for it then: by that time it had its grant."""
 
+    slack_s: float = 0.0
+    """By how much it may have been noticed late, besides the tolerance."""
+
     @property
     def granted_by(self) -> float:
         return self.at if self.dialled_at is None else self.dialled_at
@@ -57,7 +60,7 @@ def too_soon(log: Sequence[Entry], ladder: Sequence[float], *, tolerance_s: floa
                 if not e.stalled
                 and e.may_lower
                 and e is not entry
-                and first.done_at - tolerance_s < e.done_at <= entry.at
+                and first.done_at - tolerance_s - first.slack_s < e.done_at <= entry.at
             )
             lowest = max(lowest, min(len(known) - number, len(ladder) - 1) - served)
         return lowest
@@ -65,15 +68,17 @@ def too_soon(log: Sequence[Entry], ladder: Sequence[float], *, tolerance_s: floa
     faults = []
     for before, entry in pairwise(arrivals):
         since_request_s = entry.at - before.at
-        rung = lowest_rung(entry, min(before.at, entry.granted_by) - tolerance_s)
-        if since_request_s < ladder[rung] - tolerance_s:
+        slack_s = tolerance_s + max(before.slack_s, entry.slack_s)
+        rung = lowest_rung(entry, min(before.at, entry.granted_by) - slack_s)
+        if since_request_s < ladder[rung] - slack_s:
             faults.append(f"{since_request_s:.3f} s after a request, on rung {rung} or above")
         for stall in stalls:
-            if entry.granted_by - stall.done_at < tolerance_s:
+            slack_s = tolerance_s + max(stall.slack_s, entry.slack_s)
+            if entry.granted_by - stall.done_at < slack_s:
                 continue
             since_stall_s = entry.at - stall.done_at
             rung = lowest_rung(entry, stall.done_at)
             wait_s = max(ladder[rung], stall.retry_after_s)
-            if since_stall_s < wait_s - tolerance_s:
+            if since_stall_s < wait_s - slack_s:
                 faults.append(f"{since_stall_s:.3f} s after a stall that asked for {wait_s:.3f} s")
     return faults

@@ -24,6 +24,7 @@ def served(at: float) -> Entry:
         pytest.param([stall(0, retry_after_s=5), served(5), served(5)], id="after Retry-After"),
         pytest.param([Entry(0, 9, stalled=True), stall(1), stall(2), stall(4)], id="a late time-out counts late"),
         pytest.param([stall(0), stall(0.995)], id="within the tolerance"),
+        pytest.param([stall(0), Entry(0.9, 0.9, stalled=False, slack_s=0.1)], id="noticed late"),
         pytest.param([stall(0), Entry(0.5, 0.5, stalled=False, may_be_late=True), served(1)], id="a late attempt"),
         pytest.param([stall(1), Entry(1.5, 1.5, stalled=False, dialled_at=0.9)], id="dialled before the stall"),
     ],
