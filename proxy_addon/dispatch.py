@@ -152,12 +152,13 @@ class Dispatch:
             return None
         moments = (line.closes_at(), line.rests_until(), self.drains_at)
         wakes_at = min((moment for moment in moments if moment is not None), default=math.inf)
+        if stored is not None:
+            host.paced, host.releasing = True, False  # Also for those who rest until the row has gone.
         head = line.head()
         if head is None:
             return wakes_at
         if stored is None:
             return None if await self._release(host) else wakes_at
-        host.paced, host.releasing = True, False
         if host.connecting:
             return wakes_at
         free = self._free_at(host, stored)
@@ -243,7 +244,7 @@ class Dispatch:
             if in_batch:
                 host.batch_left -= 1
             self.grants.grant(host, head.item, rung=0, batch=in_batch)
-        host.releasing = host.releasing and line.in_line > 0
+        host.releasing = host.releasing and len(line) > 0
         await asyncio.sleep(0)
         return True
 

@@ -139,7 +139,7 @@ class Engine:
 
     def overdue(self, request: Request) -> None:
         """A request that may not be sent again has no head after `attempt_timeout`: that is its stall; it goes on."""
-        if request.grant is not None and not request.overdue:
+        if request.grant is not None and not request.grant.overdue:
             self._outcomes.overdue(self._hosts[request.host], request, request.grant)
 
     def settle(self, request: Request, reply: Reply) -> Decision:

@@ -74,14 +74,14 @@ class Grants:
             request.answered.set_result(grant)
         return grant
 
-    def end(self, host: Host, request: Request, grant: Grant) -> None:
-        """The attempt is over: it no longer counts as in flight."""
+    def end(self, host: Host, request: Request, grant: Grant, *, given_up: bool = False) -> None:
+        """The attempt is over: it no longer counts as in flight. `given_up`: nobody waited for what it would bring."""
         request.grant = None
         host.in_flight -= 1
         self.in_flight -= 1
         if grant.sent is None:
             host.connecting -= 1
-        host.end_batch(grant)
+        host.end_attempt(grant, given_up=given_up)
         self._wake(host)
 
     def pass_on(self, host: Host, grant: Grant) -> bool:

@@ -42,6 +42,8 @@ class Host:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     in_flight: int = 0
+    overdue: int = 0
+    """Those of them whose stall is recorded already."""
     connecting: int = 0
     """Attempts granted and not yet sent."""
     paced: bool = False
@@ -49,13 +51,16 @@ class Host:
     releasing: bool = False
     """The row went while there were waiters: they leave in batches that double."""
     carried: int = 0
-    """How many attempts were on their way when the row went. The host bears so many, and is let have them."""
+    """How many attempts were on their way when the row went, but for those that were given up since. The host bears
+    so many, and is let have them."""
     batch: int = 1
     """The size of the batch that is leaving."""
     batch_left: int = 0
     """How many of it have not left yet."""
     batch_out: set[Grant] = field(default_factory=set)
     """Those of it that have no outcome yet."""
+    batch_told: bool = False
+    """One of it told us how the host is."""
 
     sent: float | None = None
     """The last attempt sent in its slot (not a late one)."""
@@ -118,22 +123,34 @@ class Host:
             return True
         return status == 500 and self.served is not None and len(self.stalled_since) < STALLED_REQUESTS_KNOWN
 
-    def end_batch(self, grant: Grant) -> None:
-        """An attempt of the batch that is leaving has its outcome; the last one doubles the next batch."""
-        if grant in self.batch_out:
+    def note_overdue(self, grant: Grant) -> None:
+        grant.overdue = True
+        self.overdue += 1
+        self.batch_out.discard(grant)
+
+    def end_attempt(self, grant: Grant, *, given_up: bool) -> None:
+        """An attempt is over. The last of the batch that is leaving doubles the next one, unless all were given up:
+        that says nothing of what the host bears."""
+        if grant.overdue:
+            self.overdue -= 1
+        elif grant in self.batch_out:
             self.batch_out.discard(grant)
-            if not self.batch_out and self.batch_left == 0:
+            self.batch_told |= not given_up
+            if not self.batch_out and self.batch_left == 0 and self.batch_told:
                 self.batch *= 2
+                self.batch_told = False
+        elif given_up:
+            self.carried -= 1
 
     def begin_batches(self) -> None:
-        self.carried = self.in_flight
-        self.batch, self.batch_left = 1, 0
+        self.carried = self.in_flight - self.overdue
+        self.batch, self.batch_left, self.batch_told = 1, 0, False
         self.batch_out.clear()
 
     @property
     def room(self) -> bool:
         """Whether the host has less to do than when the row went, the batch aside."""
-        return self.in_flight - len(self.batch_out) < self.carried
+        return self.in_flight - self.overdue - len(self.batch_out) < self.carried
 
 
 class Hosts:

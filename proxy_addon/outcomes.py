@@ -50,13 +50,13 @@ class Outcomes:
         """The attempt brought back `reply`."""
         host.silence_s = 0.0
         verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
-        if _to_be_redialled(request, reply):
+        if _to_be_redialled(request, grant, reply):
             request.redialled = True
             request.attempts -= 1
             self._emit(Redialled(host.name))
             self._grants.end(host, request, grant)
             return Retry(fresh=True)
-        recorded, request.overdue = request.overdue, False
+        recorded = grant.overdue
         request.last_reply, request.rung = reply, grant.rung
         request.outcome, request.error = verdict.outcome, verdict.error
         asked_s = self._asked_s(host, reply, verdict.outcome)
@@ -81,7 +81,7 @@ class Outcomes:
         reply = Reply(error=ErrorName.HTTP_RESPONSE_TIMEOUT)
         verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
         if verdict.outcome is Outcome.STALL:
-            request.overdue = True
+            host.note_overdue(grant)
             self._stalled(host, request, grant, verdict)
             self._attempt_ended(request, grant, verdict)
 
@@ -106,11 +106,11 @@ class Outcomes:
         """
         patience_s, now = self._settings.abandon_stall_after, self._clock.monotonic()
         silent = host.served is None or host.served < grant.granted
-        if request.left and silent and not request.overdue:
+        if request.left and silent and not grant.overdue:
             host.note_silence(since=grant.granted, now=now)
         waited_long = 0 < patience_s <= max(now - grant.granted, host.silence_s)
         error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
-        if request.overdue:
+        if grant.overdue:
             pass
         elif request.left and waited_long and silent and error.value in self._settings.stalls:
             host.silence_s = 0.0
@@ -124,7 +124,7 @@ class Outcomes:
                 request.attempts -= 1
             if self._held(host) or not self._grants.pass_on(host, grant):
                 self._given_back(host, grant)
-        self._grants.end(host, request, grant)
+        self._grants.end(host, request, grant, given_up=True)
 
     def _asked_s(self, host: Host, reply: Reply, outcome: Outcome) -> float | None:
         """For how long the reply asks to be left alone, by its fields."""
@@ -233,7 +233,7 @@ class Outcomes:
         return self._clock.now() - (self._clock.monotonic() - grant.granted)
 
 
-def _to_be_redialled(request: Request, reply: Reply) -> bool:
+def _to_be_redialled(request: Request, grant: Grant, reply: Reply) -> bool:
     """Whether the origin had given up a kept-alive connection just as the request went out: nobody's fault.
 
     Some origins say so with a 408 before they close it (RFC 9110 §15.5.9), which then looks like the answer. Chromium
@@ -243,7 +243,7 @@ def _to_be_redialled(request: Request, reply: Reply) -> bool:
         (reply.error is ErrorName.CONNECTION_TERMINATED or reply.status == _REQUEST_TIMEOUT)
         and reply.reused
         and not request.redialled
-        and not request.overdue
+        and not grant.overdue
         and request.held
         and request.method in IDEMPOTENT_METHODS
     )

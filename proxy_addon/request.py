@@ -25,8 +25,8 @@ class Grant:
     wrote: float | None = None
     """The `next_slot_at` that the claim wrote; None where the host had no row, or for a late attempt."""
     late: bool = False
-    batch: bool = False
-    """One of a batch that leaves a line whose row is gone."""
+    overdue: bool = False
+    """Its stall is recorded already, though it goes on."""
     sent: float | None = None
     """Monotonic seconds at which its first byte was sent."""
     sent_at: float | None = None
@@ -106,8 +106,6 @@ class Request:
     answered: "asyncio.Future[Grant | Refusal] | None" = None
     """What its place in the line came to."""
     grant: Grant | None = None
-    overdue: bool = False
-    """The stall of the attempt in flight is recorded already."""
     began_pause_until: float | None = None
     """The pause that this stall began ends then."""
     last_reply: Reply | None = None

@@ -82,7 +82,7 @@ class Watch:
 def is_out(visit: Visit, attempt: int) -> bool:
     """Whether that attempt has no outcome yet."""
     request = visit.request
-    return not visit.done and request.attempts == attempt and request.grant is not None and not request.overdue
+    return not visit.done and request.attempts == attempt and request.grant is not None and not request.grant.overdue
 
 
 @given(
