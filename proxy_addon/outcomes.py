@@ -54,9 +54,12 @@ class Outcomes:
             request.redialled = True
             request.attempts -= 1
             self._emit(Redialled(host.name))
+            self._given_back(host, grant)
             self._grants.end(host, request, grant)
             return Retry(fresh=True)
         recorded = grant.overdue
+        if not recorded:
+            request.began_pause_until = None  # An earlier attempt's: this one may be the probe that came after it.
         request.last_reply, request.rung = reply, grant.rung
         request.outcome, request.error = verdict.outcome, verdict.error
         asked_s = self._asked_s(host, reply, verdict.outcome)
@@ -213,9 +216,12 @@ class Outcomes:
         return Retry()
 
     def _held(self, host: Host) -> bool:
-        """Whether nothing may be sent to the host now, or what has just happened may yet come to that."""
+        """Whether nothing may be sent to the host now, or what has just happened may yet come to that, or the claim of
+        a probe has reserved time for one request alone."""
         row = self._rows.get(host.name)
-        return bool(host.happened) or host.writing or (row is not None and ladder.held_until(row) > self._clock.now())
+        if host.happened or host.writing:
+            return True
+        return row is not None and (row.paused_until > 0 or row.blocked_until > self._clock.now())
 
     def _given_back(self, host: Host, grant: Grant) -> None:
         if grant.wrote is not None:

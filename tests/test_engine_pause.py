@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy_addon.model import ErrorName, HostPaused, Outcome
+from proxy_addon.model import ErrorName, HostPaused, HostState, Outcome
 from tests.support.answers import (
     PAGE,
     REFUSED,
@@ -192,3 +192,35 @@ async def test_each_pause_is_longer_up_to_the_longest(world: World) -> None:
 
     assert [event.until - START for event in world.process.happened(HostPaused)] == [120, 360, 660, 960, 1260]
     assert world.sent() == [0, 120, 360, 660, 960]
+
+
+@virtual(row=HostState(rung=5, stalled_at=START, counted_at=START - 1, stalls_in_a_row=9))
+async def test_a_request_whose_stall_began_the_pause_may_be_the_probe_that_ends_it(world: World) -> None:
+    world.origin = in_turn(UNAVAILABLE, PAGE)
+    visit = world.visit()
+    await world.finish()
+
+    assert (visit.status, world.sent()) == (200, [0, 120])
+    assert (row := await world.stored())
+    assert (row.rung, row.pauses, row.next_slot_at - START) == (5, 1, 180)
+
+
+@virtual(row=on_rung(1, paused_in=-1, pauses=1), ladder=(0.0, 1.0))
+async def test_a_probe_on_a_dead_connection_is_followed_by_another_at_the_next_slot(world: World) -> None:
+    world.origin = in_turn(Answer(error=ErrorName.CONNECTION_TERMINATED, reused=True), PAGE)
+    visit = world.visit()
+    await world.finish()
+
+    assert (visit.status, world.sent()) == (200, [0, 1])
+
+
+@virtual(row=on_rung(1, paused_in=-1, pauses=1), ladder=(0.0, 1.0))
+async def test_whoever_takes_a_probe_over_has_time_for_it(world: World) -> None:
+    world.origin = by_path(gone=Answer(connect_s=9.5), slow=Answer(connect_s=9.5, after_s=29.5))
+    gone, slow, following = (world.visit(path) for path in ("gone", "slow", "following"))
+    await world.pass_until(4)
+    gone.leave()
+    await world.finish()
+
+    assert (slow.status, slow.done_at) == (200, 43)
+    assert (world.sent("following"), following.status) == ([44], 200)
