@@ -172,7 +172,7 @@ class Dispatch:
         now, at = self._clock.monotonic(), self._clock.now()
         free = now + ladder.slot_at(row) - at
         if host.sent is not None:
-            free = max(free, host.sent + ladder.pace_s(row, self._settings))
+            free = max(free, host.sent + ladder.pace_s(row, self._settings) * self._rows.pace_factor)
         return free
 
     async def _let_go(self, host: Host, row: HostState | None, now: float) -> bool:

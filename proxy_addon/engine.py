@@ -132,9 +132,10 @@ class Engine:
         if not grant.late:
             host.sent = grant.sent
             row = self._rows.get(host.name)
-            slot = grant.sent_at + ladder.pace_s(row, self._settings) if row is not None else 0.0
-            if row is not None and slot > row.next_slot_at:
-                self._dispatch.happen(host, Happened(ladder.Sent(grant.sent_at), grant=grant))
+            if row is not None:
+                pace_s = ladder.pace_s(row, self._settings) * self._rows.pace_factor
+                if grant.sent_at + pace_s > row.next_slot_at:
+                    self._dispatch.happen(host, Happened(ladder.Sent(grant.sent_at), grant=grant))
         self._dispatch.wake(host)
 
     def overdue(self, request: Request) -> None:

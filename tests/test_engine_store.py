@@ -403,6 +403,38 @@ async def test_without_the_store_a_page_does_not_make_a_process_faster_than_its_
     assert third - second >= 6, "rung 1"
 
 
+@virtual(processes=2, row=on_rung(2), attempt_timeout=500.0)
+async def test_without_the_store_the_multiplied_pace_is_between_sendings_too(world: World) -> None:
+    world.origin = always(Answer(connect_s=4.0, after_s=500.0))
+    await world.pass_until(3)
+    for process in world.processes:
+        process.store.trouble = "refuses"
+    world.visit()
+    world.visit()
+    await world.pass_until(40)
+
+    # A claim at 3, which is sent at 7; the next one not before 17.
+    assert world.sent() == [7, 21]
+    leave_all(world)
+
+
+@virtual(processes=2, row=on_rung(2, slot_in=4), attempt_timeout=500.0)
+async def test_without_the_store_a_clock_set_forward_does_not_hasten_a_process_beyond_its_share(world: World) -> None:
+    world.origin = always(ENDLESS)
+    await world.pass_until(3)
+    for process in world.processes:
+        process.store.trouble = "refuses"
+    world.visit()
+    world.visit()
+    await world.pass_until(5)
+    world.clock.set_now(START + 1_000)
+    world.visit()
+    await world.pass_until(20)
+
+    assert world.sent() == [4, 14]
+    leave_all(world)
+
+
 @virtual(processes=3, row=on_rung(5, slot_in=10), attempt_timeout=500.0)
 async def test_without_the_store_the_longest_pace_is_multiplied_too(world: World) -> None:
     world.origin = always(ENDLESS)
