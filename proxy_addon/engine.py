@@ -173,7 +173,8 @@ class Engine:
             return
         request.left = True
         request.gave_up = request.first_byte_at is None and (request.waiter is not None or not uploading)
-        self._let_loose(request)
+        # An origin that is still being sent the request owes no answer.
+        self._let_loose(request, in_vain=not uploading or request.grant is None or request.grant.sent is None)
 
     def close(self, request: Request) -> None:
         """The request is over, whatever happened. Harmless when called twice."""
@@ -203,13 +204,13 @@ class Engine:
             )
         )
 
-    def _let_loose(self, request: Request) -> None:
+    def _let_loose(self, request: Request, *, in_vain: bool = False) -> None:
         """The request takes no further part: it leaves the line, and its attempt is abandoned."""
         host = self._hosts[request.host]
         if request.waiter is not None:
             self._grants.refuse(host, request, Refused.LEFT, 0)
         if request.grant is not None:
-            self._outcomes.abandon(host, request, request.grant)
+            self._outcomes.abandon(host, request, request.grant, in_vain=in_vain)
 
     # --- the whole ---------------------------------------------------------------------------------------------
 

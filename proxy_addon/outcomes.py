@@ -100,8 +100,8 @@ class Outcomes:
         host.last_stall = LastStall(request.error, now)
         self._dispatch.happen(host, Happened(ladder.Stalled(now, request.sent_at or now), request))
 
-    def abandon(self, host: Host, request: Request, grant: Grant) -> None:
-        """Nobody waits for the attempt any more.
+    def abandon(self, host: Host, request: Request, grant: Grant, *, in_vain: bool) -> None:
+        """Nobody waits for the attempt any more. `in_vain`: the client did, and the origin was to do something.
 
         One that the client gave up on is a stall where the host was silent to everybody and has had
         `abandon_stall_after`, be it with this client, or with several that did not wait so long: else impatient
@@ -109,13 +109,13 @@ class Outcomes:
         """
         patience_s, now = self._settings.abandon_stall_after, self._clock.monotonic()
         silent = host.served is None or host.served < grant.granted
-        if request.left and silent and not grant.overdue:
+        if in_vain and silent and not grant.overdue:
             host.note_silence(since=grant.granted, now=now)
         waited_long = 0 < patience_s <= max(now - grant.granted, host.silence_s)
         error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
         if grant.overdue:
             pass
-        elif request.left and waited_long and silent and error.value in self._settings.stalls:
+        elif in_vain and waited_long and silent and error.value in self._settings.stalls:
             host.silence_s = 0.0
             verdict = retry.Classified(Outcome.STALL, error, climbs=True)
             self._stalled(host, request, grant, verdict)

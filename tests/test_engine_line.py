@@ -536,6 +536,21 @@ async def test_a_client_that_leaves_after_the_head_was_served(world: World) -> N
     engine = world.process.engine
     request = engine.accept("shop.example", method="GET", window_s=600)
     assert engine.grant(request) is not None
+@virtual()
+@pytest.mark.parametrize("dials_s", [0.0, 9.0])
+async def test_an_upload_that_its_client_breaks_off_says_nothing_of_an_origin_that_it_reached(
+    world: World, dials_s: float
+) -> None:
+    world.origin = always(Answer(connect_s=dials_s, after_s=50.0))
+    visit = world.visit(method="PUT", held=False)
+    await world.pass_until(8)
+    world.process.engine.leave(visit.request, uploading=True)
+    visit.leave()
+    await world.finish()
+
+    assert world.process.rung() == (1 if dials_s else 0)
+
+
     engine.sending(request)
     assert engine.settle(request, Reply(status=200)) == Deliver()
     engine.first_byte(request)
