@@ -198,10 +198,10 @@ class Dispatch:
     async def _close_window(self, host: Host, row: HostState | None, waiter: Waiter[Request], worth_s: float) -> None:
         """The end of a window without an answer: a late attempt, or none."""
         request = waiter.item
-        if request.window_s == 0 and host.line.in_line == 1 and not host.connecting and not waiter.resting:
+        if request.window_s == 0 and host.line.in_line == 1 and not waiter.resting:
             if row is None:
                 self.grants.grant(host, request, rung=0)
-            elif self._free_at(host, row) <= self._clock.monotonic():
+            elif not host.connecting and self._free_at(host, row) <= self._clock.monotonic():
                 await self._claim(host, waiter)
         elif self._may_go_late(host, row, request):
             self.grants.grant(host, request, rung=row.rung if row else 0, late=True)

@@ -293,6 +293,20 @@ async def test_of_many_windows_of_nothing_exactly_one_takes_the_free_slot(world:
         visit.leave()
 
 
+@virtual()
+async def test_a_window_of_nothing_is_sent_to_a_healthy_host_whatever_is_being_noted_of_it(world: World) -> None:
+    world.origin = by_path(lost=Answer(connect_s=1.0, error=ErrorName.DNS_TIMEOUT, refused=True), slow=UNREACHABLE)
+    world.visit("slow")
+    world.visit("lost", window=2)
+    await world.clock.settle()
+    hurried = []
+    world.clock.call_at(world.clock.monotonic() + 1.0, lambda: hurried.append(world.visit("hurried", window=0)))
+    await world.pass_until(1)
+    await world.finish()
+
+    assert (world.sent("hurried"), hurried[0].status) == ([1], 200)
+
+
 @virtual(row=on_rung(1), attempt_timeout=500.0)
 async def test_a_window_of_nothing_does_not_wait_for_an_attempt_that_connects(world: World) -> None:
     world.origin = by_path(slow=Answer(connect_s=8.0))
@@ -522,20 +536,6 @@ async def test_a_host_that_cannot_be_connected_to_climbs_however_impatient_its_c
     assert ended(world.process.events) == [(Outcome.STALL, ErrorName.CONNECTION_TIMEOUT)]
 
 
-@virtual(abandon_stall_after=0.0)
-async def test_impatience_never_counts_where_that_is_switched_off(world: World) -> None:
-    world.origin = always(SILENT)
-    await come_back(world, every_s=29.0, times=3)
-
-    assert world.process.rung() == 0
-    assert ended(world.process.events) == [(Outcome.ABANDONED, None)] * 3
-
-
-@virtual()
-async def test_a_client_that_leaves_after_the_head_was_served(world: World) -> None:
-    engine = world.process.engine
-    request = engine.accept("shop.example", method="GET", window_s=600)
-    assert engine.grant(request) is not None
 @virtual()
 @pytest.mark.parametrize("dials_s", [0.0, 9.0])
 async def test_an_upload_that_its_client_breaks_off_says_nothing_of_an_origin_that_it_reached(
@@ -551,6 +551,20 @@ async def test_an_upload_that_its_client_breaks_off_says_nothing_of_an_origin_th
     assert world.process.rung() == (1 if dials_s else 0)
 
 
+@virtual(abandon_stall_after=0.0)
+async def test_impatience_never_counts_where_that_is_switched_off(world: World) -> None:
+    world.origin = always(SILENT)
+    await come_back(world, every_s=29.0, times=3)
+
+    assert world.process.rung() == 0
+    assert ended(world.process.events) == [(Outcome.ABANDONED, None)] * 3
+
+
+@virtual()
+async def test_a_client_that_leaves_after_the_head_was_served(world: World) -> None:
+    engine = world.process.engine
+    request = engine.accept("shop.example", method="GET", window_s=600)
+    assert engine.grant(request) is not None
     engine.sending(request)
     assert engine.settle(request, Reply(status=200)) == Deliver()
     engine.first_byte(request)
