@@ -270,8 +270,10 @@ class Engine:
             now = self._clock.now()
             for name, row in self._rows.items():
                 counts = ladder.read(row, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)
+                if counts is row and not ladder.spent(row, now=now):
+                    continue  # Its host is not touched: that would push others out of memory.
                 host = self._hosts[name]
-                if host.settled and (counts is not row or ladder.spent(row, now=now)):
+                if host.settled:
                     self._dispatch.happen(host, Happened(ladder.Checked(now)))
 
     def _emit(self, event: Event) -> None:

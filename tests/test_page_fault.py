@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy_addon import host_local
 from proxy_addon.engine import Engine
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.request import Deliver, Grant, Retry
@@ -222,6 +223,25 @@ async def test_four_500s_since_the_last_page_are_the_hosts_fault(world: World) -
     assert world.sent()[5:] == [31, 91, 151, 211, 271, 331, 391, 451, 511, 571]
     assert [visit.done_at for visit in bad] == [601, 571, 601, 601]
     assert {visit.request.last_reply for visit in bad} == {Reply(status=500)}
+
+
+def test_rows_of_others_do_not_push_what_is_known_of_a_hosts_pages_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_local, "HOSTS_REMEMBERED", 3)
+
+    @virtual()
+    async def scenario(world: World) -> None:
+        for number in range(5):
+            world.origins[f"{number}.example"] = always(status(503))
+            await world.visit(host=f"{number}.example", method="POST").task
+        await world.visit("good").task
+        await world.pass_until(6)
+        world.origin = always(status(500))
+        bad = world.visit("bad")
+        await world.finish()
+
+        assert (bad.status, world.sent("bad")) == (500, [6, 8, 13, 28])
+
+    scenario()
 
 
 @virtual(page_fault_after=0)
