@@ -98,7 +98,8 @@ class Outcomes:
         now = self._clock.now()
         host.note_stalled(request)
         host.last_stall = LastStall(request.error, now)
-        self._dispatch.happen(host, Happened(ladder.Stalled(now, request.sent_at or now), request))
+        counts = request.counted < self._settings.pause_per_request
+        self._dispatch.happen(host, Happened(ladder.Stalled(now, request.sent_at or now, counts=counts), request))
 
     def abandon(self, host: Host, request: Request, grant: Grant, *, in_vain: bool) -> None:
         """Nobody waits for the attempt any more. `in_vain`: the client did, and the origin was to do something.

@@ -393,6 +393,16 @@ async def test_a_body_cut_short_after_its_release_is_one_stall_and_no_attempt(wo
     assert (visit.ended.outcome, visit.ended.error) == (Outcome.STALL, ErrorName.HTTP_RESPONSE_INCOMPLETE)
 
 
+@virtual()
+async def test_a_cut_does_not_count_towards_the_pause_once_three_stalls_of_its_request_have(world: World) -> None:
+    world.origin = in_turn(UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, Answer(cut=True))
+    world.visit()
+    await world.finish()
+
+    assert (row := await world.stored())
+    assert (row.rung, row.stalls_in_a_row) == (3, 0)
+
+
 @virtual(stalls=frozenset({"5xx"}))
 async def test_a_cut_that_is_no_stall_by_the_setting_is_a_failure(world: World) -> None:
     world.origin = always(Answer(cut=True))
