@@ -174,7 +174,8 @@ def _wire(sent: Sent) -> tuple[bytes, list[bytes], bool | None, Fault | None]:
     if reply.fault is Fault.BODY_TOO_LONG and reply.framing is not Framing.CLOSE:
         last += EXTRA
     if reply.slowly:
-        pieces = [_framed(reply, half), _framed(reply, body[len(half) :]) + last]
+        rest = _framed(reply, body[len(half) :]) + last
+        pieces = [_framed(reply, half), *([rest] if rest else [])]
     else:
         pieces = [_framed(reply, body) + last]
     return head, pieces, reply.fault not in INVALID_HEAD, None
