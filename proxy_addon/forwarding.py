@@ -71,7 +71,12 @@ def asks_for_websocket(request: http.Request) -> bool:
 
 def has_control_character(headers: http.Headers) -> bool:
     """Whether a value holds what the next reader might take for the end of it, or of the line."""
-    return any(_CONTROL.search(value) for _, value in headers.fields)
+    return any(has_control(value) for _, value in headers.fields)
+
+
+def has_control(value: bytes) -> bool:
+    """The same of one value."""
+    return _CONTROL.search(value) is not None
 
 
 def _forwarded(

@@ -23,6 +23,10 @@ from proxy_addon.apart import take_apart
 LAST_WORDS_S = 60.0
 """How long a client that is being closed has for taking what was written to it."""
 
+UNREAD_LIMIT_BYTES = 1048576
+"""What may wait in our buffer for a client that does not read, before nothing more is taken from it. Responses from
+origins stop at far less; but what we answer ourselves (to PING, to a request that is refused) has no end."""
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends RST."""
 
@@ -221,7 +225,10 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
         reading = next((c for c, io in self.transports.items() if io.handler is asyncio.current_task()), None)
         if reading is not self.client:
             await _drain(self.client, client)
-        elif self.client.alpn != b"h2":  # There, windows do it, for each stream on its own.
+            return
+        if self.unsent_bytes(self.client) > UNREAD_LIMIT_BYTES:
+            await _drain(self.client, client)
+        if self.client.alpn != b"h2":  # There, windows do it, for each stream on its own.
             for connection, io in [entry for entry in self.transports.items() if entry[0] is not self.client]:
                 await _drain(connection, io)
         if reading is not None and (waiting := self._held_back.get(reading)) is not None:

@@ -6,7 +6,7 @@ From values to values. What becomes of a response belongs elsewhere, and so do r
 from mitmproxy import http
 from mitmproxy.net.http.validate import validate_headers
 
-from proxy_addon.forwarding import asks_for_websocket, has_control_character
+from proxy_addon.forwarding import asks_for_websocket, has_control, has_control_character
 
 _WEBSOCKET = "websocket"
 
@@ -22,7 +22,7 @@ def fault(response: http.Response, request: http.Request, *, strict: bool, webso
 
     `strict`: the framing is checked as RFC 9112 §6.3 wants it. `websockets`: we know how to carry them.
 
-    1. a field or its framing is invalid
+    1. a field or its framing is invalid, or the reason in the status line
     2. a 101 that does not begin the WebSocket that was asked for: what follows would be taken for HTTP, or the other
        way round
     3. a transfer coding that would be left on the body for a client that never heard of it (all but HTTP/1.1)
@@ -34,6 +34,8 @@ def fault(response: http.Response, request: http.Request, *, strict: bool, webso
             return f"invalid response: {error}"
     if has_control_character(response.headers):
         return "invalid response: a control character in a field"
+    if has_control(response.data.reason):
+        return "invalid response: a control character in the status line"
     if response.status_code == 101:
         begins = response.headers.get("Upgrade", "").lower() == _WEBSOCKET
         if not (begins and websockets and asks_for_websocket(request)):

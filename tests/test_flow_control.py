@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import h2.events
 import pytest
+from mitmproxy import http
 
+from proxy_addon.exchange import Respond
 from proxy_addon.model import ErrorName
 from tests.support.behaviours import respond
 from tests.support.bulk import BulkClient, BulkOrigin
+from tests.support.clients import RawClient
 from tests.support.h2peers import H2Client, H2Origin, H2Reply, Stream
 from tests.support.origin import Origin
 from tests.support.rig import Rig, ScriptedPacing
@@ -59,6 +63,22 @@ def test_a_held_upload_gets_no_window_and_its_neighbours_go_on(secure_origin: Or
         assert client.answer(held).status == 200
     assert [len(r.body) for r in secure_origin.requests if r.path == "/held"] == [1_000_003]
     assert [r.path for r in secure_origin.requests] == ["/first", "/neighbour", "/held"]
+
+
+def test_a_client_that_reads_none_of_our_answers_is_not_read_either(confdir: Path) -> None:
+    requests, body = 400, b"n" * 100_000
+    pacing = ScriptedPacing(decide_grant=lambda exchange: Respond(http.Response.make(503, body)))
+    with Rig(pacing, confdir=confdir) as rig, RawClient(rig.port) as client:
+        # Each fills a read of its own, so that few of them can wait in our buffer.
+        head = b"GET http://site.invalid/x HTTP/1.1\r\nHost: site.invalid\r\nX: %s\r\n\r\n" % (b"x" * 60_000)
+        sending = Thread(target=lambda: client.send(head * requests))
+        sending.start()
+        until_still(lambda: len(pacing.exchanges), "nothing more was answered")
+        assert len(pacing.exchanges) < requests // 2
+        for _ in range(requests):
+            assert client.answer().body == body
+        sending.join()
+    assert len(pacing.exchanges) == requests
 
 
 def test_a_client_that_takes_nothing_of_a_stream_stops_its_http2_origin(bulk: BulkOrigin, confdir: Path) -> None:

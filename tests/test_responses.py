@@ -68,6 +68,14 @@ def test_a_response_that_must_not_reach_the_client_has_a_fault(
     assert bool(wanted) is bool(found)
 
 
+@pytest.mark.parametrize("reason", [b"O\rSet-Cookie: a=b", b"O\x1b[2J", b"\x00"])
+def test_a_status_line_with_a_control_character_has_a_fault(reason: bytes) -> None:
+    given = response()
+    given.data.reason = reason
+    wanted = "invalid response: a control character in the status line"
+    assert fault(given, request(), strict=False, websockets=True) == wanted
+
+
 def test_without_checks_only_the_worst_is_a_fault() -> None:
     assert fault(response((b"Bad Name", b"b")), request(), strict=False, websockets=True) == ""
     assert fault(response((b"A", b"\x00")), request(), strict=False, websockets=True)
