@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
@@ -195,6 +196,7 @@ def test_two_processes_without_their_store_pace_for_both(sick: Origin, confdir: 
         proxies = {"/one": one, "/other": other}
         watches = [Watch(proxy) for proxy in proxies.values()]
         settled = len(sick.requests)
+        both_have_counted(file)
         hits_after(sick, 3)
         for proxy in proxies.values():
             limit_files_to(proxy, 0)
@@ -224,6 +226,16 @@ def test_two_processes_without_their_store_pace_for_both(sick: Origin, confdir: 
         assert min(gaps(own[1:])) >= 2 * PACE_S - 0.02, (path, gaps(own))
     for shared in (sick.requests[settled:apart], sick.requests[back:]):
         assert min(gaps(shared)) >= PACE_S - 0.05, gaps(shared)
+
+
+def both_have_counted(file: Path) -> None:
+    """Wait until each of two processes has looked how many there are, now that both are there."""
+    since = time.time()
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        until(
+            lambda: connection.execute("SELECT count(*) FROM process WHERE beat_at > ?", (since,)).fetchone() == (2,),
+            "both processes have said that they live",
+        )
 
 
 def gaps(requests: Sequence[Request]) -> list[float]:
