@@ -13,7 +13,7 @@ import socket
 import sys
 from contextlib import ExitStack
 
-from mitmproxy import ctx, exceptions, http
+from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
 from mitmproxy.proxy.layer import NextLayer
@@ -220,11 +220,6 @@ class Paceproxy:
     async def pace_hold(self, exchange: Exchange) -> None:
         await self._started.wait()
         await self.pacer.hold(exchange)
-
-    def websocket_message(self, flow: http.HTTPFlow) -> None:
-        # mitmproxy keeps every message for its user interface: a long-lived connection would fill the memory.
-        if flow.websocket is not None:
-            flow.websocket.messages.clear()
 
     def _refuse(self, address: str, port: int, *, configured: bool) -> ErrorName | None:
         """Why this address must not be dialled: it is one of our own listeners, or denied by the operator."""

@@ -82,8 +82,6 @@ class Border(HttpStream):
                             yield command
                             if isinstance(command.event, RequestEndOfMessage):
                                 self.request_sent()
-                            elif self._ends_tunnel(command):
-                                yield from self._drop()
                     elif isinstance(command, DropStream):
                         yield from self._drop()
                     elif isinstance(command, commands.StartHook):
@@ -147,15 +145,6 @@ class Border(HttpStream):
 
     def _is_head(self) -> bool:
         return self.flow.request.data.method == b"HEAD"
-
-    def _ends_tunnel(self, command: SendHttp) -> bool:
-        """A WebSocket's end. (CONNECT has no exchange, and needs its stream until the client has gone.)"""
-        event = command.event
-        return (
-            isinstance(event, ResponseProtocolError)
-            and event.code is ErrorCode.PASSTHROUGH_CLOSE
-            and self.exchange is not None
-        )
 
     def _note_departure(self, why: str) -> None:
         exchange = self.exchange

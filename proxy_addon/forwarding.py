@@ -66,6 +66,7 @@ def asks_for_websocket(request: http.Request) -> bool:
         request.http_version == "HTTP/1.1"
         and request.headers.get("Upgrade", "").lower() == "websocket"
         and request.headers.get("Sec-WebSocket-Version", "") == "13"
+        and "Transfer-Encoding" not in request.headers  # Chunked, what follows would be as well.
     )
 
 

@@ -9,14 +9,14 @@ import sys
 from typing import override
 
 _USERINFO = re.compile(
-    r"""(?<=://)(?:
+    r"""(?:(?<=://)|(?<=CONNECT[ ]))(?:
         [^][/?\#\s"<>:@]*:(?!\d*(?:[/?\#\s"'<>]|$))[^\s"<>]{0,1000}  # what comes after the colon is no port
         |[^/?\#\s"<>]*
     )@""",
     re.VERBOSE,
 )
-"""A user and a password in a URL, also where the password holds what should have been encoded. Bounded:
-a flood of colons must not take seconds."""
+"""A user and a password in a URL or in the target of a CONNECT, also where the password holds what should have been
+encoded. Bounded: a flood of colons must not take seconds."""
 _CREDENTIALS = re.compile(
     r"""((?:proxy-)?authorization|(?:set-)?cookie)
     (['")\]]*[^\S\n]*[:=,][^\S\n]*|[^\S\n]+(?=(?:basic|bearer|digest|negotiate)\s|\S+=))  # a colon may be missing

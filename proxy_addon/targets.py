@@ -71,6 +71,8 @@ def fault(request: http.Request) -> str:
     1. the method is no token; or CONNECT in other letters, which mitmproxy takes for one (RFC 9110 §9.1: it is not)
     2. the path does not begin with a slash, or has a space or a control character in it
     3. a control character in a field
+    4. CONNECT with a body: what follows its head belongs to the tunnel (RFC 9110 §9.3.6), and who reads a body there
+       takes it out of the tunnel
     """
     method, path = request.data.method, request.data.path
     if _TOKEN.fullmatch(method) is None:
@@ -82,6 +84,10 @@ def fault(request: http.Request) -> str:
             return "The path of this request is not valid: what is no visible character must be percent-encoded."
     if has_control_character(request.headers):
         return "This request has a control character in a field."
+    if method == b"CONNECT" and (
+        "transfer-encoding" in request.headers or request.headers.get("content-length", "").strip("0")
+    ):
+        return "A CONNECT request has no body."
     return ""
 
 

@@ -1,8 +1,11 @@
-"""Tunnels: CONNECT to a port where raw bytes may pass (`tunnel_ports`). Nothing of what passes is looked at.
+"""Tunnels: CONNECT to a port where raw bytes may pass (`tunnel_ports`), and WebSockets. Nothing of what passes is
+looked at.
 
 The CONNECT is a request like any other: it waits for a slot of its host, is dialled, and its outcome is whether the
 connection comes up. From then on bytes go both ways, each read no faster than it can be written, until both sides are
-done or one is gone. The origin's end is in `tunnel_end.py`. CONNECT to any other port is mitmproxy's.
+done or one is gone. A WebSocket is a request until its 101, and then the same, but that it ends with either side:
+mitmproxy would keep each message in memory until its end, which may never come. The origin's end of a tunnel is in
+`tunnel_end.py`. CONNECT to any other port is mitmproxy's.
 """
 
 from abc import abstractmethod
@@ -22,11 +25,14 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._hooks import HttpConnectedHook, HttpConnectHook
+from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 from proxy_addon.awaiting import Awaiting
 from proxy_addon.model import Reply
 from proxy_addon.phases import Phase
 from proxy_addon.tunnel_end import GetTunnel
+
+_SWITCHING_PROTOCOLS = 101
 
 
 class Tunnels(Awaiting):
@@ -89,12 +95,22 @@ class Tunnels(Awaiting):
         yield SendHttp(ResponseHeaders(self.stream_id, response, end_stream=True), self.context.client)
         yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
+    def flow_done(self) -> CommandGenerator[None]:
+        assert self.flow.response is not None
+        if self.flow.response.status_code != _SWITCHING_PROTOCOLS:
+            yield from super().flow_done()
+            return
+        self._handle_event = self._relay  # type: ignore[method-assign]
+        yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
+
     def _relay(self, event: events.Event) -> CommandGenerator[None]:
         match event:
             case RequestData() if self.origin is not None and not self.handler.is_gone(self.origin.dialled):
                 yield SendHttp(event, self.context.server)
             case ResponseData():
                 yield SendHttp(event, self.context.client)
+            case RequestEndOfMessage() | ResponseEndOfMessage() if not self.is_tunnel:
+                yield from self._end()
             case RequestEndOfMessage() if not self.handler.is_gone(self.context.client):
                 self._client_is_done = True
                 yield SendHttp(event, self.context.server)
@@ -112,5 +128,7 @@ class Tunnels(Awaiting):
 
     def _end(self) -> CommandGenerator[None]:
         self.flow.live = False
+        if self.flow.websocket is not None:
+            yield WebsocketEndHook(self.flow)
         yield from self._drop()
         yield commands.CloseConnection(self.context.client)

@@ -302,26 +302,3 @@ def test_without_valid_settings_no_client_is_let_in() -> None:
     other = Client(peername=("127.0.0.1", 50_000), sockname=("127.0.0.1", 8080), timestamp_start=0.0)
     Paceproxy(off()).client_connected(other)
     assert other.error is None
-
-
-def test_the_messages_of_a_websocket_are_not_kept() -> None:
-    flow = tflow.twebsocketflow()
-    assert flow.websocket is not None
-    assert len(flow.websocket.messages) == 3
-    paced = Paceproxy(off())
-    paced.websocket_message(flow)
-    assert flow.websocket.messages == []
-    paced.websocket_message(tflow.tflow())  # no WebSocket: nothing to do
-
-
-def test_only_a_proxy_with_allowed_networks_looks_at_where_clients_come_from() -> None:
-    assert Paceproxy(off()).addons == []
-    [filtering] = Paceproxy(off(allow="192.0.2.0/24")).addons
-    client = Client(peername=("127.0.0.1", 50_000), sockname=("127.0.0.1", 8080), timestamp_start=0.0)
-    filtering.client_connected(client)
-    assert client.error == "not allowed"
-
-
-def test_every_master_gets_an_addon_of_its_own() -> None:
-    # mitmproxy looks for this name in a file that it loads.
-    assert [type(one) for one in addon.addons] == [Paceproxy]

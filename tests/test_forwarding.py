@@ -36,6 +36,12 @@ def test_an_http_1_0_client_cannot_upgrade() -> None:
     assert without_hop_by_hop(old, to_parent=False).headers.fields[1:] == (VERSION,)
 
 
+def test_who_sends_a_chunked_body_cannot_upgrade() -> None:
+    chunked = (b"Transfer-Encoding", b"chunked")
+    asked = ((b"Upgrade", b"websocket"), (b"Connection", b"Upgrade"), VERSION, chunked)
+    assert forwarded(asked) == (VERSION, chunked)
+
+
 def test_a_request_with_nothing_to_take_out_is_not_copied() -> None:
     plain = request(fields=((b"Accept", b"*/*"), (b"Connection", b"keep-alive")))
     assert without_hop_by_hop(plain, to_parent=False) is plain

@@ -88,6 +88,8 @@ def refusal(seen: Seen) -> tuple[int, str, str]:
         (b"GET http://site/\x7f\xc3\xbc HTTP/1.1\r\n\r\n", 400, "The path of this request is not valid"),
         (b"GET * HTTP/1.1\r\nHost: site\r\n\r\n", 400, "The path of this request is not valid"),
         (GET[:-2] + b"X: a\x08b\r\n\r\n", 400, "This request has a control character in a field."),
+        (b"CONNECT site:1 HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 400, "A CONNECT request has no body."),
+        (b"CONNECT site:1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "A CONNECT request has no body."),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "Speak HTTP/1.1 here. HTTP/2 needs TLS."),
         (b"x" * 65_537, 400, "This is no HTTP request: its first line does not end."),
         (GET[:-2] + b"X: " + b"y" * 65_537, 431, "The head of this request is longer than 65536 bytes."),
@@ -102,6 +104,11 @@ def test_what_cannot_be_read_is_refused_with_a_text(data: bytes, status: int, te
     assert (seen.told, seen.closed) == ([], True)
     assert connection.receive(GET) == Seen()
     assert connection.end() == Seen()
+
+
+def test_a_connect_may_say_that_it_has_no_body() -> None:
+    (told,) = Connection().receive(b"CONNECT site:1 HTTP/1.1\r\nContent-Length: 0\r\n\r\n").told
+    assert isinstance(told, RequestHeaders)
 
 
 def test_a_long_line_is_not_repeated_in_the_refusal() -> None:

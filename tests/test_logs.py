@@ -67,6 +67,7 @@ def formatted(message: str, *args: object, error: BaseException | None = None) -
         ("http://joe:s3/cr?e#t@shop.example/", "http://[redacted]@shop.example/"),
         ("http://joe:s3'cret@shop.example/", "http://[redacted]@shop.example/"),
         ("b'GET http://joe:s3cret@shop.example/x HTTP/1.1'", "b'GET http://[redacted]@shop.example/x HTTP/1.1'"),
+        ("b'CONNECT joe:s3cret@shop.example:443 HTTP/1.1'", "b'CONNECT [redacted]@shop.example:443 HTTP/1.1'"),
         ("redis://:s3cret@db:6379/0", "redis://[redacted]@db:6379/0"),
     ],
 )

@@ -290,3 +290,52 @@ def test_a_tunnel_is_tried_again_as_the_pacing_says(listener: socket.socket, con
         assert client.connect(f"127.0.0.1:{port}").status == 200
         assert rig.pacing.errors("") == [ErrorName.DESTINATION_IP_UNROUTABLE, None]
         listener.accept()[0].close()
+
+
+@contextlib.contextmanager
+def websocket(
+    listener: socket.socket, confdir: Path, *addons: object
+) -> Iterator[tuple[Rig, RawClient, socket.socket]]:
+    """The proxy, and both ends of a WebSocket through it."""
+    place = f"127.0.0.1:{port_of(listener)}"
+    with Rig(confdir=confdir, addons=addons) as rig, RawClient(rig.port) as client:
+        upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: a2V5")
+        client.get(f"http://{place}/ws", *upgrade)
+        peer, _ = listener.accept()
+        with peer:
+            peer.settimeout(10)
+            assert peer.recv(65536).startswith(b"GET /ws HTTP/1.1\r\n")
+            peer.sendall(b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            assert client.answer().status == 101
+            yield rig, client, peer
+
+
+def test_the_beginning_of_a_websocket_message_does_not_wait_for_its_end(listener: socket.socket, confdir: Path) -> None:
+    with websocket(listener, confdir) as (_, client, peer):
+        begun = b"\x01\x7e\xff\xffthe beginning of a fragment"
+        peer.sendall(begun)
+        assert client.receive() == begun
+        client.send(b"\x01\xfe\xff\xff\0\0\0\0the same")
+        assert peer.recv(100) == b"\x01\xfe\xff\xff\0\0\0\0the same"
+
+
+@pytest.mark.parametrize("who", ["client", "origin"])
+def test_a_websocket_ends_with_either_side(listener: socket.socket, confdir: Path, who: str) -> None:
+    ended = []
+
+    class Listening:
+        def websocket_end(self, flow: http.HTTPFlow) -> None:
+            ended.append(flow.live)
+
+    with websocket(listener, confdir, Listening()) as (rig, client, peer):
+        if who == "client":
+            client.send(b"\x88\x80\0\0\0\0")
+            client.half_close()
+            assert peer.recv(100) == b"\x88\x80\0\0\0\0"
+            assert peer.recv(100) == b""
+        else:
+            peer.sendall(b"\x88\x00")
+            peer.close()
+        assert client.rest() == (b"" if who == "client" else b"\x88\x00")
+        rig.wait_for("close", "/ws")
+    assert ended == [False]

@@ -185,10 +185,6 @@ class _Addon:
     async def pace_hold(self, exchange: Exchange) -> None:
         await self.pacing.wait(exchange)
 
-    def websocket_message(self, flow: http.HTTPFlow) -> None:
-        assert flow.websocket is not None
-        flow.websocket.messages.clear()
-
 
 class Rig:
     """The proxy, running while the context lasts. `mode` and `settings` are mitmproxy's options.
