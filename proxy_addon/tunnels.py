@@ -33,6 +33,8 @@ from proxy_addon.phases import Phase
 from proxy_addon.tunnel_end import GetTunnel
 
 _SWITCHING_PROTOCOLS = 101
+_NO_STATUS = 1005
+"""Of a WebSocket's end: no code was seen (RFC 6455 §7.4.1)."""
 
 
 class Tunnels(Awaiting):
@@ -110,6 +112,7 @@ class Tunnels(Awaiting):
             case ResponseData():
                 yield SendHttp(event, self.context.client)
             case RequestEndOfMessage() | ResponseEndOfMessage() if not self.is_tunnel:
+                self._client_is_done = isinstance(event, RequestEndOfMessage)
                 yield from self._end()
             case RequestEndOfMessage() if not self.handler.is_gone(self.context.client):
                 self._client_is_done = True
@@ -128,7 +131,10 @@ class Tunnels(Awaiting):
 
     def _end(self) -> CommandGenerator[None]:
         self.flow.live = False
-        if self.flow.websocket is not None:
+        if (websocket := self.flow.websocket) is not None:
+            # Other addons take anything but an ordinary end for a failure, and there is no knowing.
+            websocket.close_code, websocket.closed_by_client = _NO_STATUS, self._client_is_done
+            websocket.timestamp_end = self.pacing.clock.now()
             yield WebsocketEndHook(self.flow)
         yield from self._drop()
         yield commands.CloseConnection(self.context.client)

@@ -325,7 +325,8 @@ def test_a_websocket_ends_with_either_side(listener: socket.socket, confdir: Pat
 
     class Listening:
         def websocket_end(self, flow: http.HTTPFlow) -> None:
-            ended.append(flow.live)
+            assert flow.websocket is not None
+            ended.append((flow.live, flow.websocket.close_code, flow.websocket.closed_by_client))
 
     with websocket(listener, confdir, Listening()) as (rig, client, peer):
         if who == "client":
@@ -338,4 +339,4 @@ def test_a_websocket_ends_with_either_side(listener: socket.socket, confdir: Pat
             peer.close()
         assert client.rest() == (b"" if who == "client" else b"\x88\x00")
         rig.wait_for("close", "/ws")
-    assert ended == [False]
+    assert ended == [(False, 1005, who == "client")]
