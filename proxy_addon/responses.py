@@ -22,7 +22,7 @@ def fault(response: http.Response, request: http.Request, *, strict: bool, webso
 
     `strict`: the framing is checked as RFC 9112 §6.3 wants it. `websockets`: we know how to carry them.
 
-    1. a field or its framing is invalid, or the reason in the status line
+    1. a field or its framing is invalid, or the status line (of HTTP/1 it has been read, but for its reason)
     2. a 101 that does not begin the WebSocket that was asked for: what follows would be taken for HTTP, or the other
        way round
     3. a transfer coding that would be left on the body for a client that never heard of it (all but HTTP/1.1)
@@ -34,6 +34,8 @@ def fault(response: http.Response, request: http.Request, *, strict: bool, webso
             return f"invalid response: {error}"
     if has_control_character(response.headers):
         return "invalid response: a control character in a field"
+    if not 100 <= response.status_code <= 999:
+        return "invalid response: no such status"
     if has_control(response.data.reason):
         return "invalid response: a control character in the status line"
     if response.status_code == 101:
@@ -44,6 +46,14 @@ def fault(response: http.Response, request: http.Request, *, strict: bool, webso
     if coding not in ("", "chunked", "identity") and request.http_version != "HTTP/1.1":
         return "invalid response: a transfer coding that the client does not know"
     return ""
+
+
+def lacks_body(response: http.Response, request: http.Request) -> bool:
+    """Whether a response that ends with its head says that it has a body. HTTP/1 reads on until it has it; the library
+    for HTTP/2 counts what comes, but not that nothing comes (RFC 9113 §8.1.1)."""
+    if request.data.method == b"HEAD" or response.status_code < 200 or response.status_code in (204, 304):
+        return False
+    return bool(response.headers.get("Content-Length", "").strip("0"))
 
 
 def with_fields(response: http.Response, fields: tuple[tuple[bytes, bytes], ...]) -> http.Response:

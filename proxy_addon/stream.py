@@ -30,7 +30,7 @@ from proxy_addon.exchange import Again, Release, Respond, Send
 from proxy_addon.model import ErrorName, Reply
 from proxy_addon.origins import Origin
 from proxy_addon.phases import Deadline, PaceHoldHook, Phase
-from proxy_addon.responses import fault
+from proxy_addon.responses import fault, lacks_body
 
 
 class NoAnswerError(Exception):
@@ -172,6 +172,9 @@ class PacedHttpStream(CuttingOff):
         if invalid := self._fault(response):
             yield from self.abort("invalid response")
             yield from self.failed(Reply(error=ErrorName.HTTP_PROTOCOL_ERROR, details=invalid))
+            return
+        if event.end_stream and lacks_body(response, self.flow.request):
+            yield from self.broken_off("the response ended before its body began")
             return
         self.known_exchange.response = response
         fields = tuple(

@@ -185,7 +185,21 @@ def test_what_an_origin_takes_no_more_is_tried_again_elsewhere(confdir: Path) ->
     assert rig.pacing.errors("/first") == []
 
 
-# Trailers, and what comes before a response.
+# Trailers, what comes before a response, and what does not come after its head.
+
+
+def test_a_response_that_ends_before_its_body_is_a_stall(confdir: Path) -> None:
+    cut = H2Reply(fields=(("content-length", "4"),), ends="head")
+    replies = iter([cut, H2Reply(body=b"fine", fields=cut.fields), cut])
+    with (
+        H2Origin(lambda stream: next(replies)) as far,
+        Rig(confdir=confdir, **H2) as rig,
+        H2Client(rig.port, "localhost", far.port, rig.ca) as client,
+    ):
+        assert client.get("/x").body == b"fine"
+        assert client.answer(client.send("/head", method="HEAD")).status == 200
+    assert rig.pacing.errors("/x") == [ErrorName.HTTP_RESPONSE_INCOMPLETE, None]
+    assert rig.pacing.errors("/head") == [None]
 
 
 def test_http2_trailers_and_hints_pass_or_do_no_harm(confdir: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from mitmproxy import http
 
-from proxy_addon.responses import fault, for_http10, is_event_stream, repaired
+from proxy_addon.responses import fault, for_http10, is_event_stream, lacks_body, repaired
 from tests.support.wire import request
 
 type Fields = tuple[tuple[bytes, bytes], ...]
@@ -66,6 +66,28 @@ def test_a_response_that_must_not_reach_the_client_has_a_fault(
     found = fault(given, asked, strict=True, websockets=True)
     assert wanted in found
     assert bool(wanted) is bool(found)
+
+
+@pytest.mark.parametrize("status", [99, 1000])
+def test_a_status_that_does_not_exist_is_a_fault(status: int) -> None:
+    found = fault(response(status=status), request(version="HTTP/2.0"), strict=True, websockets=True)
+    assert found == "invalid response: no such status"
+
+
+@pytest.mark.parametrize(
+    ("length", "status", "method", "wanted"),
+    [
+        (b"10", 200, "GET", True),
+        (b"10", 404, "POST", True),
+        (b"0", 200, "GET", False),
+        (b"10", 200, "HEAD", False),
+        (b"10", 204, "GET", False),
+        (b"10", 304, "GET", False),
+        (b"10", 101, "GET", False),
+    ],
+)
+def test_a_length_at_the_end_of_a_head_wants_a_body(length: bytes, status: int, method: str, wanted: bool) -> None:
+    assert lacks_body(response((b"Content-Length", length), status=status), request(method)) is wanted
 
 
 @pytest.mark.parametrize("reason", [b"O\rSet-Cookie: a=b", b"O\x1b[2J", b"\x00"])

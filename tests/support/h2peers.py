@@ -147,8 +147,8 @@ END: Final = "end"
 
 @dataclass(frozen=True, slots=True)
 class H2Reply:
-    """A response in full. `ends`: "stream" is how it should, "never" leaves it open, "connection" closes that with FIN,
-    "goaway" says goodbye to what came later and ends the stream, a number resets the stream with that code."""
+    """A response in full. `ends`: "stream" is how it should, "head" does it before the body, "never" leaves it open,
+    "connection" closes that with FIN, "goaway" says goodbye to what came later, a number resets with that code."""
 
     status: int = 200
     body: bytes = b""
@@ -156,7 +156,7 @@ class H2Reply:
     hints: tuple[int, ...] = ()
     """Informational responses that come before it."""
     trailers: tuple[tuple[str, str], ...] = ()
-    ends: Literal["stream", "never", "connection", "goaway"] | int = "stream"
+    ends: Literal["stream", "head", "never", "connection", "goaway"] | int = "stream"
 
 
 type Answer = H2Reply | tuple[int, bytes] | tuple[int, bytes, int] | Literal["end"] | None
@@ -281,7 +281,9 @@ class H2Origin:
     def _give(self, conn: h2.connection.H2Connection, number: int, reply: H2Reply) -> None:
         for hint in reply.hints:
             conn.send_headers(number, [(":status", str(hint))])
-        conn.send_headers(number, [(":status", str(reply.status)), *reply.fields])
+        conn.send_headers(number, [(":status", str(reply.status)), *reply.fields], end_stream=reply.ends == "head")
+        if reply.ends == "head":
+            return
         ends = reply.ends in ("stream", "goaway")
         if reply.ends == "goaway":
             self._say_goodbye(conn, number)
