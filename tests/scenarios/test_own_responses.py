@@ -135,6 +135,12 @@ def test_an_error_of_our_own_has_no_fault(running: Running, origin: Origin, meth
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_refusal_of_an_address_has_no_fault(running: Running, method: str) -> None:
+    answer = running.ask("http://169.254.169.254/latest/", method=method)
+    check(answer, 403, "error=destination_ip_prohibited", method=method)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_loop_has_no_fault(running: Running, method: str) -> None:
     check(running.ask(f"{running.proxy.url}/", method=method), 508, "error=proxy_loop_detected", method=method)
 
@@ -273,6 +279,17 @@ def test_what_the_admin_address_says_has_no_fault(running: Running, path: str, s
 def test_what_the_admin_address_refuses_has_no_fault(running: Running) -> None:
     check(ask_admin(running.proxy, "/metrics", method="PUT"), 405, None, method="PUT")
     check(ask_admin(running.proxy, "/metrics", method="GET", host="rebound.example"), 421, None)
+
+
+def test_the_refusal_of_somebody_unknown_in_front_of_an_origin_has_no_fault(
+    tmp_path: Path, origin: Origin, confdir: Path
+) -> None:
+    users = tmp_path / "htpasswd"
+    users.write_text(f"joe:{JOE_BCRYPT}\n")
+    flags = ("--htpasswd", str(users), "--reverse", origin.url(""))
+    with Paceproxy(*flags, confdir=confdir) as proxy, RawClient(proxy.port) as client:
+        client.send(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\n\r\n".encode())
+        check(client.answer(), 401, "error=proxy_internal_response")
 
 
 def test_what_is_said_while_the_proxy_shuts_down_has_no_fault(origin: Origin, confdir: Path) -> None:
