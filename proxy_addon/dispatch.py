@@ -170,7 +170,9 @@ class Dispatch:
     def _free_at(self, host: Host, row: HostState) -> float:
         """When the slot is free (monotonic): by the row, and by what this process has sent, whatever clocks say."""
         now, at = self._clock.monotonic(), self._clock.now()
-        free = now + ladder.slot_at(row) - at
+        wait_s = ladder.slot_at(row) - at
+        # Rounded away, a wait would be none here and one for the claim: this task would look again without end.
+        free = now + (max(wait_s, SHORTEST_SLEEP_S) if wait_s > 0 else wait_s)
         if host.sent is not None:
             free = max(free, host.sent + ladder.pace_s(row, self._settings) * self._rows.pace_factor)
         return free

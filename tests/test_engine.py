@@ -630,6 +630,22 @@ async def test_a_clock_set_back_neither_hastens_nor_stops_the_line(world: World)
         visit.leave()
 
 
+@virtual(ladder=(0.0, 2.3))
+async def test_a_clock_that_begins_in_1970_does_not_make_the_line_spin(world: World) -> None:
+    """As on a machine without a battery. Unix times are finer then than those by which the process waits."""
+    await world.pass_until(7.6)
+    world.clock.set_now(13.0)
+    world.origin = always(UNAVAILABLE)
+    world.visit(method="POST")
+    await world.clock.settle()
+    for _ in range(15):
+        world.visit(method="POST", window=100)
+    await world.finish()
+
+    # The tenth stall begins a pause, for which the others cannot wait.
+    assert world.gaps() == pytest.approx([2.3] * 9, abs=1e-5)
+
+
 @virtual(row=on_rung(2), attempt_timeout=500.0)
 async def test_a_clock_set_forward_does_not_hasten_the_line(world: World) -> None:
     world.origin = always(ENDLESS)
