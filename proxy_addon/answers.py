@@ -59,7 +59,7 @@ _ADVICE = {
     ErrorName.DESTINATION_IP_PROHIBITED: "The host's address is one that this proxy must not connect to "
     "(--egress-deny).",
     ErrorName.DESTINATION_IP_UNROUTABLE: "There is no route to the host.",
-    ErrorName.PROXY_INTERNAL_RESPONSE: "The proxy could not send this request.",
+    ErrorName.PROXY_INTERNAL_RESPONSE: "The proxy got no answer of the host for this request.",
     ErrorName.PROXY_INTERNAL_ERROR: "The proxy has failed. Its log tells more.",
     ErrorName.PROXY_LOOP_DETECTED: "The request leads back to the proxy itself. Ask for an origin instead.",
 }

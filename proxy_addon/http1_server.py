@@ -6,6 +6,7 @@ or pacing, and everything of mitmproxy's private `_http1` module: `tests/test_mi
 changes that. The origin's side, and what both have in common, is in `http1.py`.
 """
 
+import logging
 from collections.abc import Callable
 
 from h11._receivebuffer import ReceiveBuffer
@@ -15,6 +16,7 @@ from mitmproxy.net.http import http1
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
@@ -40,6 +42,8 @@ from proxy_addon.refusals import refusal
 from proxy_addon.responses import for_http10
 from proxy_addon.targets import fault, read_request_head
 
+logger = logging.getLogger(__name__)
+
 REQUEST_HEAD_LIMIT_BYTES = 65536
 """Longer request heads are refused with 431. Servers stop at 8 kB (Apache, per line) to 64 kB (HAProxy's usual
 maximum): no origin would read more."""
@@ -56,6 +60,8 @@ class PacedHttp1Server(PacedConnection, Http1Server):
         super().__init__(context)
         self._now = now
         self._trailers: http.Headers | None = None
+        self._first_line_seen = False
+        """Of the head that is coming: its first line is there, and is one of HTTP."""
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
         if isinstance(event, events.Wakeup):  # See `mark_done`.
@@ -124,8 +130,9 @@ class PacedHttp1Server(PacedConnection, Http1Server):
         while lines == []:  # An empty line before a request line is to be ignored (RFC 9112 §2.2).
             lines = self.buf.maybe_extract_lines()
         if lines is None:
-            yield from self._check_incomplete_head()
+            yield from self._check_incomplete_head(event)
             return
+        self._first_line_seen = False
         if sum(map(len, lines)) > REQUEST_HEAD_LIMIT_BYTES:
             yield from self._refuse_head(431, "The head of this request is longer than 65536 bytes.")
             return
@@ -150,14 +157,31 @@ class PacedHttp1Server(PacedConnection, Http1Server):
         self.state = self.read_body
         yield from self.state(event)
 
-    def _check_incomplete_head(self) -> CommandGenerator[None]:
+    def _check_incomplete_head(self, event: events.DataReceived) -> CommandGenerator[None]:
         if len(self.buf) > REQUEST_HEAD_LIMIT_BYTES:
             if b"\n" in bytes(self.buf):
                 yield from self._refuse_head(431, "The head of this request is longer than 65536 bytes.")
             else:
                 yield from self._refuse_head(400, "This is no HTTP request: its first line does not end.")
-        elif self.buf and self.buf.is_next_line_obviously_invalid_request_line():
-            yield from self._refuse_head(400, "This is no HTTP request.")
+        elif self.buf and (
+            self.buf.is_next_line_obviously_invalid_request_line() or self._begins_with_another_line(event)
+        ):
+            yield from self._refuse_other_protocol()
+
+    def _begins_with_another_line(self, event: events.DataReceived) -> bool:
+        """Whether the first line is there and of another protocol: SSH, say, whose client then waits for an answer."""
+        if self._first_line_seen or b"\n" not in event.data:
+            return False
+        line, end, _ = bytes(self.buf).lstrip(b"\r\n").partition(b"\n")
+        self._first_line_seen = bool(end)
+        return bool(end) and b" HTTP/" not in line
+
+    def _refuse_other_protocol(self) -> CommandGenerator[None]:
+        text = "This is no HTTP request."
+        if sum(isinstance(layer, HttpLayer) for layer in self.context.layers) > 1:
+            text += " After CONNECT only TLS and HTTP pass, but for the ports that --tunnel-ports names."
+            logger.info("A tunnel is closed: what came after CONNECT is neither TLS nor HTTP (see --tunnel-ports).")
+        yield from self._refuse_head(400, text)
 
     def _refuse_head(self, status: int, text: str) -> CommandGenerator[None]:
         yield self._refuse(status, ErrorName.HTTP_REQUEST_ERROR, text)

@@ -181,10 +181,10 @@ class Rows:
         self._emit(StoreFailed(message=str(error), first=first))
         if first:
             logger.error(
-                "The store does not work: %s. Pacing goes on from this process's own memory, %d times as slow, "
-                "and the store is tried again every %g s.",
+                "The store does not work: %s. Pacing goes on from this process's own memory%s, and the store is tried "
+                "again every %g s.",
                 error,
-                self._processes,
+                f", {self._processes} times as slow" if self._processes > 1 else "",
                 RETRY_S,
             )
             self._down_since = self._clock.monotonic()

@@ -28,7 +28,7 @@ from proxy_addon.clock import SystemClock
 from proxy_addon.collector import Collector
 from proxy_addon.setting_places import Address
 from proxy_addon.setting_sources import flag
-from proxy_addon.settings import SettingError, Settings
+from proxy_addon.settings import SETTINGS, SettingError, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +150,8 @@ def _set_options(opts: options.Options, settings: Settings, confdir: Path, undo:
         if name not in opts:
             close = get_close_matches(name, opts.keys(), n=1)
             remedy = f"did you mean {close[0]}?" if close else "see `mitmdump --options` for those of its core"
+            if (own := name.removeprefix("pace_")) in SETTINGS:
+                remedy = f"use {flag(own)}"
             raise SettingError("set", "names no option of mitmproxy that is loaded", value=item, remedy=remedy)
         try:
             opts.set(item)

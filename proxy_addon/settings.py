@@ -153,7 +153,7 @@ class Settings(BaseModel):
     hold_body: Annotated[int, Group.REQUESTS, Size()] = 262144
     """How much of a response's body is held back, so that one that breaks off can be asked for again; 0: nothing."""
     hold_time: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 2.0
-    """For how long, at most."""
+    """For how long it is held back, at most."""
     hold_time_healthy: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 0.2
     """The same where the host is not slow."""
     body_timeout: Annotated[float, Group.REQUESTS, Seconds(zero=True)] = 60.0
@@ -175,8 +175,8 @@ class Settings(BaseModel):
     store: Annotated[str, Group.PACING, StoreUrl(), Documented("sqlite:///~/.local/state/paceproxy/hosts.sqlite3")] = (
         Field(default_factory=_default_store)
     )
-    """Where slow hosts are remembered: sqlite:///PATH on a local disk, which several processes may share, or
-    memory:."""
+    """Where slow hosts are remembered: sqlite:///PATH on a local disk, which several processes may share (an absolute
+    PATH makes four slashes: sqlite:////var/lib/pace.db), or memory:."""
 
     pause_after: Annotated[int, Group.PAUSE, Count(zero=True)] = 10
     """After so many stalls in a row a host is left alone for a while; 0: never."""

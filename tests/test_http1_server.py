@@ -66,6 +66,8 @@ def refusal(seen: Seen) -> tuple[int, str, str]:
         (b"GARBAGE\r\n\r\n", 400, "This request cannot be read: Bad HTTP request line: b'GARBAGE'."),
         (b"\x16\x03\x01", 400, "This is no HTTP request."),
         (b" GET / HTTP/1.1\r\n", 400, "This is no HTTP request."),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", 400, "This is no HTTP request."),
+        (b"\r\nEHLO crawler.example\r\n", 400, "This is no HTTP request."),
         (b"GET http://site/ HTTP/1.1\r\nno colon\r\n\r\n", 400, "This request cannot be read: Invalid header line"),
         (
             b"GET http://site/ HTTP/1.1\r\nContent-Length: x\r\n\r\n",

@@ -190,6 +190,10 @@ def test_no_option_makes_it_dial_before_a_request(confdir: Path, origin: Origin)
             "see `mitmdump --options` for those of its core",
         ),
         (
+            "pace_window=4",
+            "set names no option of mitmproxy that is loaded, got pace_window=*** (--set); use --window",
+        ),
+        (
             "http2_ping_keepalive=s3cret",
             "set gives http2_ping_keepalive a value that mitmproxy refuses, got http2_ping_keepalive=*** (--set); "
             "correct it",

@@ -127,9 +127,11 @@ def test_connect_to_a_name_that_does_not_exist_is_answered_inside_the_tunnel(pro
 def test_after_connect_only_tls_or_http_is_spoken(proxy: Paceproxy, origin: Origin) -> None:
     with RawClient(proxy.port) as client:
         assert client.connect(origin.host).status == 200
-        client.send(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
-        client.rest()
+        # One line, after which its client waits for ours.
+        client.send(b"SSH-2.0-OpenSSH_9.2\r\n")
+        assert b"--tunnel-ports" in client.rest()
     assert origin.connections == []
+    assert "neither TLS nor HTTP (see --tunnel-ports)" in proxy.log
 
 
 @pytest.mark.parametrize("way", ["close", "reset", "half_close"])
