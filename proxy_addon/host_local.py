@@ -98,8 +98,13 @@ class Host:
         self.served_sent = sent if self.served_sent is None else max(sent, self.served_sent)
         self.stalled_since.clear()
 
-    def note_silence(self, *, since: float, now: float) -> None:
-        """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile."""
+    def note_silence(self, *, since: float, now: float, lasts_s: float) -> None:
+        """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile.
+
+        What ended more than `lasts_s` before that is forgotten: nobody presses such a host.
+        """
+        if since - self.silence_until > lasts_s:
+            self.silence_s = 0.0
         self.silence_s += now - min(now, max(since, self.silence_until))
         self.silence_until = now
 

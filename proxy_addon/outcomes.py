@@ -111,7 +111,7 @@ class Outcomes:
         patience_s, now = self._settings.abandon_stall_after, self._clock.monotonic()
         silent = host.served is None or host.served < grant.granted
         if in_vain and silent and not grant.overdue:
-            host.note_silence(since=grant.granted, now=now)
+            host.note_silence(since=grant.granted, now=now, lasts_s=max(self._settings.ladder[-1], patience_s))
         waited_long = 0 < patience_s <= max(now - grant.granted, host.silence_s)
         error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
         if grant.overdue:

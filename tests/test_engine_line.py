@@ -493,6 +493,19 @@ async def test_a_silent_host_climbs_however_impatient_its_clients_are(world: Wor
 
 
 @virtual()
+async def test_a_silence_of_a_while_ago_is_forgotten(world: World) -> None:
+    world.origin = always(SILENT)
+    for _ in range(8):
+        await come_back(world, every_s=1.0, times=1)
+        await world.clock.advance(61.0)
+    assert world.process.rung() == 0
+    for _ in range(5):
+        await world.clock.advance(59.0)
+        await come_back(world, every_s=1.0, times=1)
+    assert world.process.rung() == 1
+
+
+@virtual()
 async def test_clients_that_wait_at_the_same_time_do_not_make_the_silence_longer(world: World) -> None:
     world.origin = always(SILENT)
     for _ in range(4):
