@@ -8,7 +8,6 @@ import asyncio
 import ipaddress
 import logging
 import os
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,6 +28,7 @@ from proxy_addon.collector import Collector
 from proxy_addon.setting_places import Address
 from proxy_addon.setting_sources import flag
 from proxy_addon.settings import SETTINGS, SettingError, Settings
+from proxy_addon.signals import Signals
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def serve(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, undo: ExitStack) -> int:
-    signals = _Signals()
+    signals = Signals()
     signals.install()
     confdir = _prepare_confdir(settings)
     _check_authority(confdir)
@@ -256,62 +256,3 @@ def _url(address: tuple[str, int]) -> str:
     if ip.is_unspecified:
         ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
     return f"http://{f'[{ip}]' if ip.version == 6 else ip}:{address[1]}"
-
-
-class _Signals:
-    """SIGTERM and SIGINT. While starting: the start is given up. Then the first drains, the second ends at once."""
-
-    def __init__(self) -> None:
-        self._starting = asyncio.current_task()
-        self._ending: asyncio.Task[None] | None = None
-        self._enough = asyncio.Event()
-        """Set by the second signal."""
-        self.came_at_start = False
-
-    def install(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received)
-
-    def serving(
-        self, proxy: master.Master, listeners: proxyserver.Proxyserver, addon: Paceproxy, drain_s: float
-    ) -> None:
-        """The start is over: there is something to drain."""
-        self._proxy, self._listeners, self._addon, self._drain_s = proxy, listeners, addon, drain_s
-        self._starting = None
-
-    def _received(self) -> None:
-        if self._starting is not None:
-            self.came_at_start = True
-            self._starting.cancel()
-        elif self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._drain())
-            # Here and not in the task: cancelled before its first step, it would never come to that.
-            self._ending.add_done_callback(self._ended)
-        elif not self._enough.is_set():
-            self._enough.set()
-        else:
-            self._ending.cancel()
-
-    async def _drain(self) -> None:
-        logger.info("Draining: requests in hand have %g s.", self._drain_s)
-        await self._listeners.servers.update([])
-        drained = asyncio.ensure_future(self._addon.drain())
-        enough = asyncio.ensure_future(self._enough.wait())
-        try:
-            await asyncio.wait((drained, enough), timeout=self._drain_s, return_when=asyncio.FIRST_COMPLETED)
-            if drained.done():
-                drained.result()
-            else:
-                why = "at the second signal" if enough.done() else f"after {self._drain_s:g} s"
-                logger.warning("Some requests are not done %s, and are cut off.", why)
-                await self._addon.cut_off()
-        finally:
-            drained.cancel()
-            enough.cancel()
-        await self._addon.hang_up()
-
-    def _ended(self, ending: "asyncio.Task[None]") -> None:
-        if not ending.cancelled() and (error := ending.exception()):
-            logger.error("The end was not as it should be, because of an error in Paceproxy.", exc_info=error)
-        self._proxy.shutdown()
