@@ -80,6 +80,8 @@ class Host:
     """Until when that is counted."""
     called_slow: bool = False
     """The log says that it is slow, and not yet that it is well again."""
+    told_slow: float | None = None
+    """When the log last said that it is slow."""
     called_blocked: float | None = None
     """When the log last said that it is blocked."""
 

@@ -20,11 +20,8 @@ def tell_change(host: Host, old: HostState, row: HostState | None, *, clock: Clo
     if row is not None and old.blocked_until <= clock.now() < row.blocked_until:
         _tell_block(host, row, clock=clock, settings=settings)
     rung = row.rung if row is not None else 0
-    if row is not None and old.rung == 0 < rung:
-        host.called_slow = True
-        pace_s = ladder.pace_s(row, settings)
-        why = host.last_stall.error if host.last_stall else "as it was before"
-        logger.info("%s is slow (%s): one attempt in %g s, %d waiting.", host.name, why, pace_s, len(host.line))
+    if row is not None and rung > old.rung and not host.called_slow:
+        _tell_slow(host, row, clock=clock, settings=settings)
     elif rung == 0 < old.rung:
         # From the first rung and never called slow: it was only taken back carefully after a block.
         level = logging.INFO if host.called_slow or old.rung > 1 else logging.DEBUG
@@ -43,6 +40,18 @@ def tell_pause(host: Host, row: HostState, *, now: float) -> None:
         row.stalls_in_a_row,
         host.last_stall.error if host.last_stall else None,
     )
+
+
+def _tell_slow(host: Host, row: HostState, *, clock: Clock, settings: Settings) -> None:
+    """Of the first rung once in `LADDER[top]` seconds: a crawl with bad pages is there for a moment at each of them."""
+    now = clock.monotonic()
+    lately = host.told_slow is not None and now - host.told_slow < settings.ladder[-1]
+    level = logging.DEBUG if lately and row.rung == 1 else logging.INFO
+    if level == logging.INFO:
+        host.called_slow, host.told_slow = True, now
+    pace_s = ladder.pace_s(row, settings)
+    why = host.last_stall.error if host.last_stall else "as it was before"
+    logger.log(level, "%s is slow (%s): one attempt in %g s, %d waiting.", host.name, why, pace_s, len(host.line))
 
 
 def _tell_block(host: Host, row: HostState, *, clock: Clock, settings: Settings) -> None:

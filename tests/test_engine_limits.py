@@ -439,3 +439,25 @@ async def test_the_log_says_of_a_429_that_the_host_is_slow_and_blocked(
         "shop.example is slow (rate_limited): one attempt in 2 s, 1 waiting.",
         "shop.example is well again.",
     ]
+
+
+@virtual()
+async def test_the_log_says_once_in_a_while_that_a_host_stumbles_and_always_that_it_falls(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = "shop.example is slow (http_status_5xx): one attempt in {} s, 1 waiting."
+    with caplog.at_level(logging.INFO, "proxy_addon"):
+        for _ in range(9):  # Each for two seconds on the first rung, and the 8th of them a minute after the first.
+            world.origin = in_turn(status(503), PAGE)
+            world.visit()
+            await world.finish()
+            await world.clock.advance(7.0)
+        world.origin = in_turn(status(503), status(503), PAGE)
+        world.visit()
+        await world.finish()
+
+    assert caplog.messages == [
+        *(slow.format(2), "shop.example is well again."),
+        *(slow.format(2), "shop.example is well again."),
+        slow.format(5),
+    ]
