@@ -82,7 +82,7 @@ class Host:
     """The log says that it is slow, and not yet that it is well again."""
     told_slow: float | None = None
     """When the log last said that it is slow."""
-    called_blocked: float | None = None
+    told_blocked: float | None = None
     """When the log last said that it is blocked."""
 
     @property

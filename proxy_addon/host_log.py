@@ -45,8 +45,7 @@ def tell_pause(host: Host, row: HostState, *, now: float) -> None:
 def _tell_slow(host: Host, row: HostState, *, clock: Clock, settings: Settings) -> None:
     """Of the first rung once in `LADDER[top]` seconds: a crawl with bad pages is there for a moment at each of them."""
     now = clock.monotonic()
-    lately = host.told_slow is not None and now - host.told_slow < settings.ladder[-1]
-    level = logging.DEBUG if lately and row.rung == 1 else logging.INFO
+    level = logging.DEBUG if row.rung == 1 and _lately(host.told_slow, now, settings) else logging.INFO
     if level == logging.INFO:
         host.called_slow, host.told_slow = True, now
     pace_s = ladder.pace_s(row, settings)
@@ -57,9 +56,14 @@ def _tell_slow(host: Host, row: HostState, *, clock: Clock, settings: Settings) 
 def _tell_block(host: Host, row: HostState, *, clock: Clock, settings: Settings) -> None:
     """Once in `LADDER[top]` seconds: there are hosts that allow one request a second, and say so each time."""
     now = clock.monotonic()
-    lately = host.called_blocked is not None and now - host.called_blocked < settings.ladder[-1]
+    lately = _lately(host.told_blocked, now, settings)
     if not lately:
-        host.called_blocked = now
+        host.told_blocked = now
     level = logging.DEBUG if lately else logging.INFO
     left_s = round(row.blocked_until - clock.now(), 1)
     logger.log(level, "%s is blocked for %g s, as it asked; %d waiting.", host.name, left_s, len(host.line))
+
+
+def _lately(told: float | None, now: float, settings: Settings) -> bool:
+    """Whether the log has said so (at `told`, monotonic seconds) within the longest pace."""
+    return told is not None and now - told < settings.ladder[-1]
