@@ -1,0 +1,104 @@
+"""The best possible crawl of each scenario, with perfect knowledge.
+
+Rule: the same pages and the same pool as the simulated site. The oracle is bound by the crawler's slots
+(`Scenario.parallel`), knows outages, tokens, bad pages and cores in advance, and never sends a request in vain.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tests.simulation.scenarios import FOREVER, QUICK, SEED, Job, Pool, Scenario, page_cost, paths, poisoned, unit
+
+_STEP_S = 0.1
+_LONGEST_S = 1e5
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """What perfect knowledge comes to."""
+
+    makespan: float
+    pages: int
+    """That can be had at all."""
+    how: str
+
+
+def oracle(scenario: Scenario, seed: int = SEED) -> Best:
+    """The best crawl of this scenario."""
+    costs = [page_cost(scenario, seed, path) for path in paths(scenario)]
+    if scenario.workers:
+        return _pool(scenario, seed)
+    if scenario.dead_to >= FOREVER:
+        how = "one client timeout: nothing can be had, one try is the least it takes to know"
+        return Best(scenario.timeout, 0, how)
+    if scenario.hosts > 1:
+        how = "healthy hosts at once, the sick one when it is back"
+        return Best(scenario.dead_to + max(costs), scenario.pages * scenario.hosts, how)
+    if scenario.dead_to:
+        dead_from, dead_to = scenario.dead_from, scenario.dead_to
+        makespan = slots(costs, scenario.parallel, lambda t: dead_to if dead_from <= t < dead_to else t)
+        return Best(makespan, scenario.pages, "not one request during the outage")
+    if scenario.rate:
+        numbers = iter(range(scenario.pages))
+        makespan = slots(
+            costs, scenario.parallel, lambda t: max(t, (next(numbers) + 1 - scenario.burst) / scenario.rate)
+        )
+        return Best(makespan, scenario.pages, "each request the moment its token is there")
+    if scenario.flaky:
+        tries = [_tries(scenario, seed, path) for path in paths(scenario)]
+        costs = [cost + QUICK * (count - 1) for cost, count in zip(costs, tries, strict=True)]
+        return Best(slots(costs, scenario.parallel), scenario.pages, "retries at once, P in flight")
+    bad = sum(poisoned(scenario, seed, path) for path in paths(scenario))
+    how = "P in flight" + (", bad pages asked once" if bad else "")
+    return Best(slots(costs, scenario.parallel), scenario.pages - bad, how)
+
+
+def healthy_oracle(scenario: Scenario, seed: int = SEED) -> float:
+    """With several hosts: the makespan of the healthy ones' pages alone."""
+    costs = [page_cost(scenario, seed, path) for path in paths(scenario) for _ in range(scenario.hosts - 1)]
+    return slots(costs, scenario.parallel)
+
+
+def slots(costs: Iterable[float], count: int, ready: Callable[[float], float] = lambda t: t) -> float:
+    """The makespan of these costs in `count` slots; `ready(t)` says when one that is free at t may start."""
+    free = [0.0] * count
+    for cost in costs:
+        heapq.heappush(free, ready(heapq.heappop(free)) + cost)
+    return max(free)
+
+
+def _tries(scenario: Scenario, seed: int, path: str) -> int:
+    count = 1
+    while unit(seed, "flaky", path, count) < scenario.flaky:
+        count += 1
+    return count
+
+
+def _pool(scenario: Scenario, seed: int) -> Best:
+    """The best of all fixed numbers in flight. More than there are workers would only wait inside the host."""
+    rules: dict[str, Callable[[Pool], int]] = {
+        f"always {count} in flight": lambda pool, count=count: count  # type: ignore[misc]
+        for count in range(1, min(scenario.parallel, scenario.workers) + 1)
+    }
+    if scenario.cores_fall:
+        rules["as many in flight as cores are left"] = lambda pool: min(scenario.parallel, max(1, int(pool.cores())))
+    spans = {how: _crawl(scenario, seed, rule) for how, rule in rules.items()}
+    how = min(spans, key=lambda how: spans[how])
+    return Best(spans[how], scenario.pages, how)
+
+
+def _crawl(scenario: Scenario, seed: int, in_flight: Callable[[Pool], int]) -> float:
+    """The makespan with so many requests open at the pool."""
+    pool, todo, live, end, now = Pool(scenario), paths(scenario)[::-1], list[Job](), 0.0, 0.0
+    while (todo or live) and now < _LONGEST_S:
+        still = [job for job in live if job.left > 0]
+        if len(still) < len(live):
+            live, end = still, now
+        while todo and len(live) < in_flight(pool):
+            job = Job(page_cost(scenario, seed, todo.pop()))
+            live.append(job)
+            pool.submit(job)
+        now = round(now + _STEP_S, 1)
+        pool.advance(now)
+    return end
