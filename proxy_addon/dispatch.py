@@ -159,7 +159,7 @@ class Dispatch:
             return wakes_at
         if stored is None:
             return None if await self._release(host) else wakes_at
-        if host.connecting:
+        if host.connecting or not host.has_room(now=now):
             return wakes_at
         free = self._free_at(host, stored)
         if free > now:
@@ -199,8 +199,8 @@ class Dispatch:
 
     async def _close_window(self, host: Host, row: HostState | None, waiter: Waiter[Request], worth_s: float) -> None:
         """The end of a window without an answer: a late attempt, or none."""
-        request = waiter.item
-        if request.window_s == 0 and host.line.in_line == 1 and not waiter.resting:
+        request, has_room = waiter.item, host.has_room(now=self._clock.monotonic())
+        if request.window_s == 0 and host.line.in_line == 1 and not waiter.resting and has_room:
             if row is None:
                 self.grants.grant(host, request, rung=0)
             elif not host.connecting and self._free_at(host, row) <= self._clock.monotonic():
@@ -212,13 +212,15 @@ class Dispatch:
 
     def _may_go_late(self, host: Host, row: HostState | None, request: Request) -> bool:
         """Cases in which it may not: it had an attempt; a window of 0; draining; another late one; something sent
-        lately, or about to be; a block, a pause or a probe."""
+        lately, or about to be; no room by a limit that somebody has set; a block, a pause or a probe."""
         now, steps = self._clock.monotonic(), self._settings.ladder
         if request.attempts or request.window_s == 0 or self.drains_at is not None or host.connecting:
             return False
         if host.late is not None and now - host.late < steps[-1]:
             return False
         if host.sent is not None and now - host.sent < steps[1]:
+            return False
+        if host.limit is not None and host.limit.hard and not host.has_room(now=now):
             return False
         return row is None or (row.blocked_until <= self._clock.now() and row.paused_until == 0)
 
@@ -227,7 +229,9 @@ class Dispatch:
 
         1. the row went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes; and
            one for each attempt that ends of those that were on their way then.
-        2. else the host was well when they came: at once.
+        2. else the host was well when they came, or nothing but its limit held them: at once.
+
+        Either way only as many as there is room for: the end of each attempt wakes this task.
         """
         line = host.line
         if host.paced:
@@ -236,19 +240,22 @@ class Dispatch:
         if host.releasing and host.batch_left == 0:
             if not host.batch_out:
                 host.batch_left = min(host.batch, line.in_line)
-            elif not host.room:
+            elif not host.bears_more:
                 return False
-        for _ in range(AT_ONCE):
+        now, let_go = self._clock.monotonic(), 0
+        while let_go < AT_ONCE and host.has_room(now=now):
             head = line.head()
-            in_batch = host.releasing and not host.room
+            in_batch = host.releasing and not host.bears_more
             if head is None or (in_batch and host.batch_left == 0):
                 break
             if in_batch:
                 host.batch_left -= 1
             self.grants.grant(host, head.item, rung=0, batch=in_batch)
+            let_go += 1
         host.releasing = host.releasing and len(line) > 0
-        await asyncio.sleep(0)
-        return True
+        if let_go:
+            await asyncio.sleep(0)
+        return let_go > 0
 
     async def _claim(self, host: Host, waiter: Waiter[Request]) -> None:
         """Take the slot for the head of the line, if it is free and nobody else gets it."""

@@ -4,18 +4,20 @@ The calls take what happened and decide at once, from what this process knows; `
 lets the waiters go. Which arithmetic applies is in `ladder.py` and `retry.py`. No HTTP library and no mitmproxy here:
 it runs on any asyncio loop with any `Clock` and any `Store`.
 
-A healthy host (no row, nobody in line) costs a dictionary look-up: no task, no I/O.
+A healthy host (no row, nobody in line, room for one more) costs a dictionary look-up: no task, no I/O.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import count
 
 from proxy_addon import ladder
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host, Hosts
+from proxy_addon.in_flight import make_limit
 from proxy_addon.model import (
     ErrorName,
     Event,
@@ -47,7 +49,7 @@ class Engine:
         self._settings = settings
         self._clock = clock
         self._listeners = tuple(listeners)
-        self._hosts = Hosts()
+        self._hosts = Hosts(partial(make_limit, settings.in_flight))
         self._rows = Rows(store, clock, emit=self._emit, on_change=self._row_changed)
         self._dispatch = Dispatch(settings, self._rows, clock, self._emit)
         self._grants = self._dispatch.grants
@@ -91,9 +93,12 @@ class Engine:
         request.outcome, request.error = Outcome.FAILURE, error
 
     def grant(self, request: Request) -> Grant | None:
-        """Grant an attempt to a healthy host at once. None: the request has to be held."""
+        """Grant an attempt to a healthy host that has room at once. None: the request has to be held."""
         host = self._hosts[request.host]
-        if not host.settled or request.not_before > self._clock.monotonic():
+        now = self._clock.monotonic()
+        if not (host.settled or (request.keeps_place and host.written)):
+            return None
+        if request.not_before > now or not host.has_room(now=now):
             return None
         if self._rows.get(host.name) is not None:
             row = self._dispatch.row(host)
@@ -129,6 +134,8 @@ class Engine:
         grant.sent, grant.sent_at = self._clock.monotonic(), self._clock.now()
         request.sent_at = grant.sent_at
         host.connecting -= 1
+        if host.limit is not None:
+            host.limit.sent(grant, now=grant.sent)
         if not grant.late:
             host.sent = grant.sent
             row = self._rows.get(host.name)
@@ -257,6 +264,7 @@ class Engine:
             waiting=len(host.line),
             in_flight=host.in_flight,
             last_stall=host.last_stall,
+            in_flight_limit=host.limit.limit if host.limit is not None else None,
         )
 
     def _row_changed(self, name: str) -> None:

@@ -11,6 +11,7 @@ from proxy_addon import retry
 from proxy_addon.clock import Clock
 from proxy_addon.host_local import Host
 from proxy_addon.line import Waiter
+from proxy_addon.model import ErrorName, Outcome
 from proxy_addon.request import Grant, Refusal, Refused, Request
 from proxy_addon.settings import Settings
 
@@ -31,7 +32,10 @@ class Grants:
         """Take a place in the line; the future says what it came to."""
         waiter = Waiter(request, request.window_s, request.closes, request.rests_for_page)
         not_before = 0.0 if host.page_since(request.rests_for_page) else request.not_before
-        host.line.enter(waiter, now=self._clock.monotonic(), not_before=not_before)
+        if not request.keeps_place:
+            request.entered = self._clock.monotonic()
+        request.keeps_place = False
+        host.line.enter(waiter, now=request.entered, not_before=not_before)
         request.waiter = waiter
         request.answered = asyncio.get_running_loop().create_future()
         self.waiting += 1
@@ -60,7 +64,7 @@ class Grants:
         now = self._clock.monotonic()
         limit_s, overdue_s = self.limits(request)
         grant = Grant(now, rung, limit_s, overdue_s, wrote=wrote, late=late)
-        request.grant = grant
+        request.grant, request.keeps_place = grant, False
         request.attempts += 1
         host.in_flight += 1
         host.connecting += 1
@@ -70,11 +74,22 @@ class Grants:
         if batch:
             host.batch_out.add(grant)
         self.leave(host, request)
+        if host.limit is not None:
+            host.limit.granted(grant, now=now, more_wait=host.waits_for_room)
         if request.answered is not None and not request.answered.done():
             request.answered.set_result(grant)
         return grant
 
-    def end(self, host: Host, request: Request, grant: Grant, *, given_up: bool = False) -> None:
+    def end(
+        self,
+        host: Host,
+        request: Request,
+        grant: Grant,
+        outcome: Outcome,
+        error: ErrorName | None = None,
+        *,
+        given_up: bool = False,
+    ) -> None:
         """The attempt is over: it no longer counts as in flight. `given_up`: nobody waited for what it would bring."""
         request.grant = None
         host.in_flight -= 1
@@ -82,13 +97,24 @@ class Grants:
         if grant.sent is None:
             host.connecting -= 1
         host.end_attempt(grant, given_up=given_up)
+        if host.limit is not None:
+            host.limit.ended(
+                grant,
+                now=self._clock.monotonic(),
+                outcome=outcome,
+                error=error,
+                given_up=given_up,
+                more_wait=host.waits_for_room,
+            )
         self._wake(host)
 
     def pass_on(self, host: Host, grant: Grant) -> bool:
-        """Give a grant that was not used to the next in line. False: nobody is there, or it cannot be passed on."""
-        if grant.wrote is None or grant.late or grant.sent is not None:
+        """Give a grant that was not used, and has ended, to the next in line. False: nobody is there, or it cannot be
+        passed on."""
+        now = self._clock.monotonic()
+        if grant.wrote is None or grant.late or grant.sent is not None or not host.has_room(now=now):
             return False
-        host.line.wake_rested(now=self._clock.monotonic())
+        host.line.wake_rested(now=now)
         head = host.line.head()
         if head is None:
             return False

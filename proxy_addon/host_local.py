@@ -7,8 +7,10 @@ Bookkeeping with a few questions about it; no I/O, no arithmetic on the ladder. 
 import asyncio
 import math
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from proxy_addon.in_flight import Limit
 from proxy_addon.ladder import Change
 from proxy_addon.line import Line
 from proxy_addon.model import LastStall
@@ -41,6 +43,8 @@ class Host:
     task: "asyncio.Task[None] | None" = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
+    limit: Limit | None = None
+    """How many attempts may be in flight; None: any number."""
     in_flight: int = 0
     overdue: int = 0
     """Those of them whose stall is recorded already."""
@@ -86,9 +90,23 @@ class Host:
     """When the log last said that it is blocked."""
 
     @property
+    def written(self) -> bool:
+        """Whether the row as the mirror shows it is all there is: nothing is about to be written."""
+        return not self.happened and not self.writing
+
+    @property
     def settled(self) -> bool:
-        """Whether the row as the mirror shows it is all there is: nobody in line, nothing about to be written."""
+        """The same, and nobody is in line."""
         return not self.happened and not self.writing and self.line.in_line == 0
+
+    def has_room(self, *, now: float) -> bool:
+        """Whether one more attempt may be in flight. Always so for the first: no limit stops a host for good."""
+        return self.limit is None or self.in_flight == 0 or self.limit.room(now=now)
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether somebody is in line whom nothing but the limit holds: no row, and no batch that has gone."""
+        return self.line.in_line > 0 and not self.paced and (not self.releasing or self.batch_left > 0)
 
     @property
     def idle(self) -> bool:
@@ -155,7 +173,7 @@ class Host:
         self.batch_out.clear()
 
     @property
-    def room(self) -> bool:
+    def bears_more(self) -> bool:
         """Whether the host has less to do than when the row went, the batch aside."""
         return self.in_flight - self.overdue - len(self.batch_out) < self.carried
 
@@ -163,7 +181,8 @@ class Host:
 class Hosts:
     """Every host met, the idle ones up to `HOSTS_REMEMBERED`."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_limit: Callable[[], Limit | None]) -> None:
+        self._make_limit = make_limit
         self._hosts: OrderedDict[str, Host] = OrderedDict()
 
     def __getitem__(self, name: str) -> Host:
@@ -171,7 +190,7 @@ class Hosts:
         host = self._hosts.get(name)
         if host is None:
             self._forget_some()
-            host = self._hosts[name] = Host(name)
+            host = self._hosts[name] = Host(name, limit=self._make_limit())
         else:
             self._hosts.move_to_end(name)
         return host

@@ -111,6 +111,8 @@ class HostView:
     waiting: int
     in_flight: int
     last_stall: LastStall | None
+    in_flight_limit: int | None = None
+    """How many attempts this process may have in flight; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)

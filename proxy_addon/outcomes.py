@@ -51,11 +51,11 @@ class Outcomes:
         host.silence_s = 0.0
         verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
         if _to_be_redialled(request, grant, reply):
-            request.redialled = True
+            request.redialled = request.keeps_place = True
             request.attempts -= 1
             self._emit(Redialled(host.name))
             self._given_back(host, grant)
-            self._grants.end(host, request, grant)
+            self._grants.end(host, request, grant, Outcome.ABANDONED)
             return Retry(fresh=True)
         recorded = grant.overdue
         if not recorded:
@@ -74,7 +74,7 @@ class Outcomes:
             self._dispatch.happen(host, Happened(asked, request))
         if not recorded:
             self._attempt_ended(request, grant, verdict)
-        self._grants.end(host, request, grant)
+        self._grants.end(host, request, grant, verdict.outcome, verdict.error)
         if verdict.outcome is not Outcome.STALL:
             return Deliver()
         return self._after_stall(host, request, grant, reply, verdict.error, asked_s)
@@ -85,6 +85,8 @@ class Outcomes:
         verdict = retry.classify(reply, keyed=request.keyed, stalls=self._settings.stalls)
         if verdict.outcome is Outcome.STALL:
             host.note_overdue(grant)
+            if host.limit is not None:
+                host.limit.overdue(grant, now=self._clock.monotonic())
             self._stalled(host, request, grant, verdict)
             self._attempt_ended(request, grant, verdict)
 
@@ -114,21 +116,22 @@ class Outcomes:
             host.note_silence(since=grant.granted, now=now, lasts_s=max(self._settings.ladder[-1], patience_s))
         waited_long = 0 < patience_s <= max(now - grant.granted, host.silence_s)
         error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
+        verdict = retry.Classified(Outcome.ABANDONED)
         if grant.overdue:
-            pass
-        elif in_vain and waited_long and silent and error.value in self._settings.stalls:
+            self._grants.end(host, request, grant, verdict.outcome, given_up=True)
+            return
+        if in_vain and waited_long and silent and error.value in self._settings.stalls:
             host.silence_s = 0.0
             verdict = retry.Classified(Outcome.STALL, error, climbs=True)
             self._stalled(host, request, grant, verdict)
+        if verdict.outcome is Outcome.STALL or grant.sent is not None:
             self._attempt_ended(request, grant, verdict)
         else:
-            if grant.sent is not None:
-                self._attempt_ended(request, grant, retry.Classified(Outcome.ABANDONED))
-            else:
-                request.attempts -= 1
-            if self._held(host) or not self._grants.pass_on(host, grant):
-                self._given_back(host, grant)
-        self._grants.end(host, request, grant, given_up=True)
+            request.attempts -= 1
+        self._grants.end(host, request, grant, verdict.outcome, verdict.error, given_up=True)
+        # What takes its place is granted once it has ended: never more are in flight than there is room for.
+        if verdict.outcome is Outcome.ABANDONED and (self._held(host) or not self._grants.pass_on(host, grant)):
+            self._given_back(host, grant)
 
     def _asked_s(self, host: Host, reply: Reply, outcome: Outcome) -> float | None:
         """For how long the reply asks to be left alone, by its fields."""

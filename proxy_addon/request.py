@@ -100,6 +100,10 @@ class Request:
     next_limit_s: float = 0.0
     """The response time-out that its next attempt asks for; 0: the setting."""
     waited_s: float = 0.0
+    entered: float = 0.0
+    """When it last entered the line; 0: it never had to."""
+    keeps_place: bool = False
+    """It enters again as of then: what it was granted has not become an attempt."""
 
     waiter: "Waiter[Request] | None" = None
     """Its place in the line, while it has one."""

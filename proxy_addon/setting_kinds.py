@@ -116,6 +116,31 @@ class Count(Kind[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class CountOrWord(Kind[int | str]):
+    """A whole number from 1 on, or one of a few words, which are lower case."""
+
+    metavar = "LIMIT"
+    remedy = "give a whole number, or {default}"
+
+    words: tuple[str, ...]
+    most: int
+    """The greatest number."""
+
+    def parse(self, value: object) -> int | str:
+        # YAML 1.1 reads a bare `off` as false.
+        word = "off" if value is False else value.strip().lower() if isinstance(value, str) else ""
+        if word in self.words:
+            return word
+        try:
+            number = Count().parse(value)
+        except BadValue:
+            number = 0
+        if not 1 <= number <= self.most:
+            raise BadValue(f"must be {', '.join(self.words)} or a whole number from 1 to {self.most}")
+        return number
+
+
+@dataclass(frozen=True, slots=True)
 class Size(Kind[int]):
     """A number of bytes, also with the suffix k, m or g, as mitmproxy counts them: 1k = 1024."""
 

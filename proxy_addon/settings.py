@@ -23,6 +23,7 @@ from proxy_addon.setting_kinds import (
     BadValue,
     Choice,
     Count,
+    CountOrWord,
     Kind,
     Seconds,
     Size,
@@ -166,6 +167,10 @@ class Settings(BaseModel):
     """Seconds between two attempts to one host, by rung: 0, then values that never decrease."""
     stalls: Annotated[frozenset[str], Group.PACING, Stalls()] = frozenset(STALL_NAMES) - {"connection_refused"}
     """What is waited out and makes the host slower. connection_refused and status codes (403) can be added."""
+    in_flight: Annotated[int | str, Group.PACING, CountOrWord(("learn", "off"), most=10_000)] = "off"
+    """How many attempts may be in flight to one host, from this process, in parallel; the others wait in line. learn:
+    as many as the host bears, found out as it goes; off: any number. An attempt is in flight until its reply is there,
+    or begins to flow to the client."""
     retry_after_cap: Annotated[float, Group.PACING, Seconds()] = 300.0
     """A Retry-After, or a quota that is used up, blocks a host for this long at most."""
     forgive_after: Annotated[float, Group.PACING, Seconds(zero=True)] = 1800.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy_addon.setting_kinds import BadValue, Choice, Count, Kind, Seconds, Size, Switch, items, to_text
+from proxy_addon.setting_kinds import BadValue, Choice, Count, CountOrWord, Kind, Seconds, Size, Switch, items, to_text
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,29 @@ def test_a_count_of_zero_is_allowed_only_where_it_means_something() -> None:
         Count().parse("0")
     with pytest.raises(BadValue, match=r"^must be >= 0$"):
         Count(zero=True).parse("-1")
+
+
+IN_FLIGHT = CountOrWord(("learn", "off"), most=10_000)
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [("learn", "learn"), (" LEARN ", "learn"), ("off", "off"), (False, "off"), ("1", 1), (10_000, 10_000)],
+)
+def test_a_count_or_a_word_is_one_of_the_two(value: object, meant: int | str) -> None:
+    assert IN_FLIGHT.parse(value) == meant
+    assert IN_FLIGHT.parse(IN_FLIGHT.show(meant)) == meant
+
+
+@pytest.mark.parametrize("value", ["", "0", 0, -1, 10_001, "9" * 5000, 10**5000, 2.0, "on", True, None, "learn 5"])
+def test_what_is_neither_a_count_nor_a_word_says_what_it_could_be(value: object) -> None:
+    with pytest.raises(BadValue, match=r"^must be learn, off or a whole number from 1 to 10000$"):
+        IN_FLIGHT.parse(value)
+
+
+def test_false_is_no_word_where_there_is_no_off() -> None:
+    with pytest.raises(BadValue, match=r"^must be any or a whole number from 1 to 3$"):
+        CountOrWord(("any",), most=3).parse(False)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +202,6 @@ def test_a_value_is_shown_as_it_was_given(value: object, text: str) -> None:
     assert to_text(value) == text
 
 
-@pytest.mark.parametrize("kind", [Seconds(), Count(), Size(), Switch(), Choice(("info",))])
+@pytest.mark.parametrize("kind", [Seconds(), Count(), IN_FLIGHT, Size(), Switch(), Choice(("info",))])
 def test_only_kinds_that_may_hold_a_credential_mask_anything(kind: Kind[object]) -> None:
     assert kind.mask("user:password@host") == "user:password@host"
