@@ -105,7 +105,7 @@ def test_a_count_or_a_word_is_one_of_the_two(value: object, meant: int | str) ->
     assert IN_FLIGHT.parse(IN_FLIGHT.show(meant)) == meant
 
 
-@pytest.mark.parametrize("value", ["", "0", 0, -1, 10_001, "9" * 5000, 10**5000, 2.0, "on", True, None, "learn 5"])
+@pytest.mark.parametrize("value", ["", "0", 0, -1, 10_001, "9" * 5000, 10**99, 2.0, "on", True, None, "learn 5"])
 def test_what_is_neither_a_count_nor_a_word_says_what_it_could_be(value: object) -> None:
     with pytest.raises(BadValue, match=r"^must be learn, off or a whole number from 1 to 10000$"):
         IN_FLIGHT.parse(value)
