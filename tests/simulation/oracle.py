@@ -8,9 +8,8 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tests.simulation.scenarios import FOREVER, QUICK, SEED, Job, Pool, Scenario, page_cost, paths, poisoned, unit
+from tests.simulation.site_model import FOREVER, QUICK, SEED, Job, Pool, Scenario, page_cost, paths, poisoned, unit
 
-_STEP_S = 0.1
 _LONGEST_S = 1e5
 
 
@@ -99,6 +98,6 @@ def _crawl(scenario: Scenario, seed: int, in_flight: Callable[[Pool], int]) -> f
             job = Job(page_cost(scenario, seed, todo.pop()))
             live.append(job)
             pool.submit(job)
-        now = round(now + _STEP_S, 1)
+        now = round(now + scenario.step, 6)
         pool.advance(now)
     return end

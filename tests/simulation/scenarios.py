@@ -1,84 +1,44 @@
-"""The sites that a crawl is tried on, by name, and the model of a small host's worker pool.
+"""The sites that a crawl is tried on, by name.
 
-Rule: no clock and no sockets, so that an origin on real sockets and one in virtual time run the very same code. Every
-duration is in simulated seconds. What an origin does with a request is not here.
+Rule: `SCENARIOS` are those of the incident and its kin, measured with many crawlers and never changed, so that figures
+can be compared. Beside them are hosts that are well, where no pacing should show, and further sick ones.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from hashlib import blake2b
-from typing import get_type_hints
+from dataclasses import replace
 
+from tests.simulation.site_model import (
+    FOREVER,
+    QUICK,
+    SEED,
+    Job,
+    Pool,
+    Scenario,
+    override,
+    page_cost,
+    paths,
+    poisoned,
+    unit,
+    urls,
+)
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One site, and what a user wants of it."""
-
-    name: str
-    about: str
-    pages: int
-    """What the user asks for, of each host."""
-    scale: float
-    """Real seconds per simulated one, where it is run on real sockets."""
-    parallel: int = 5
-    """Requests that the crawler keeps in flight."""
-    timeout: float = 56.0
-    """The user's own time-out."""
-    cap: float = 1800.0
-    """The crawl is stopped after so long."""
-    cost: float = 1.0
-    """The service time of a page on an idle host."""
-    jitter: float = 0.2
-    """A page costs cost * (1 +- jitter), fixed for each page."""
-
-    workers: int = 0
-    """The size of the worker pool; 0: no pool, each page takes its cost."""
-    cores: float = 2.0
-    """Pages made at full speed at the same time."""
-    cores_end: float = 0.0
-    """The cores change evenly to this number ..."""
-    cores_fall: float = 0.0
-    """... within so many seconds; 0: they do not."""
-    heat_up: float = 0.026
-    """Thrash: d(heat)/dt = heat_up * (busy - cores) * (1 + heat); service is 1 + heat times slower."""
-    heat_down: float = 0.25
-    """How fast it cools once no more than `cores` are busy."""
-    heat_max: float = 9.0
-    backlog: int = 128
-    """The accept queue; a request beyond it never gets a word."""
-    full: str = "silent"
-    """What a full pool does: silent (it queues), 503 or 429."""
-
-    dead_from: float = 0.0
-    """The host is dead from here ..."""
-    dead_to: float = 0.0
-    """... to here."""
-    dead_how: str = "503"
-    """503, or silent: it accepts and never answers."""
-    rate: float = 0.0
-    """A token bucket, requests a second; 0: none."""
-    burst: float = 5.0
-    retry_after: float = 4.0
-    """What a 429 says, in seconds and as a date in turn."""
-    poison: float = 0.0
-    """The share of pages that always answer 500."""
-    flaky: float = 0.0
-    """The share of requests answered 503 at random."""
-    hosts: int = 1
-    """With more than one they are 127.0.1.1 and so on."""
-    sick: int = 0
-    """The number (from 1) of the only one that is dead from `dead_from` to `dead_to`; 0: all are."""
-    probe_after: float = 0.0
-    """So long after the crawl 8 pages are asked for, one by one; 0: none."""
-
-
-FOREVER = 1e9
-SEED = 3
-"""With this seed `shop-pool` is the incident, to the page."""
-QUICK = 0.05
-"""How long an error page takes."""
+__all__ = [
+    "ALL",
+    "FOREVER",
+    "HEALTHY",
+    "QUICK",
+    "SCENARIOS",
+    "SEED",
+    "SICK",
+    "Job",
+    "Pool",
+    "Scenario",
+    "override",
+    "page_cost",
+    "paths",
+    "poisoned",
+    "unit",
+    "urls",
+]
 
 _SHOP = Scenario(
     name="shop-pool",
@@ -180,124 +140,84 @@ SCENARIOS = {
     ]
 }
 
+_STEADY = Scenario(name="slow-steady", about="", pages=200, scale=0.1, cost=5.0, cap=7200)
+_CORES = replace(_STEADY, cost=0.5, jitter=0.4, heat_up=0.0, backlog=1000, step=0.02)
 
-def unit(*key: object) -> float:
-    """A repeatable random number in [0, 1) for this key."""
-    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "big") / 2**64
-
-
-def urls(scenario: Scenario, port: int, prefix: str = "p") -> list[str]:
-    """The URLs of a crawl, hosts interleaved."""
-    first = "127.0.1.1" if scenario.hosts > 1 else "127.0.0.1"
-    net, _, low = first.rpartition(".")
-    return [
-        f"http://{net}.{int(low) + host}:{port}/{prefix}/{number}"
-        for number in range(scenario.pages)
-        for host in range(scenario.hosts)
+HEALTHY = {
+    scenario.name: scenario
+    for scenario in [
+        SCENARIOS["healthy"],
+        replace(_STEADY, about="5 s a page, however many are in flight"),
+        replace(
+            _STEADY,
+            name="heavy-tailed",
+            about="2% of the pages are 100 times slower than the rest, whatever the load",
+            cost=0.1,
+            slow_share=0.02,
+            slow_times=100,
+        ),
+        replace(
+            _STEADY,
+            name="lognormal",
+            about="page times are lognormal around 0.5 s, sigma 1, whatever the load",
+            cost=0.5,
+            spread=1.0,
+        ),
+        replace(
+            _STEADY,
+            name="bursty",
+            about="every 10 to 30 s all pages get 5 times slower, or fast again, whatever the load",
+            cost=0.5,
+            lull_times=5,
+        ),
+        replace(_STEADY, name="cdn", about="0.1 s a page, 200 in parallel are nothing to it", cost=0.1, jitter=0.5),
+        replace(_STEADY, name="cdn-even", about="the same, and every page takes the same", cost=0.1, jitter=0.05),
+        replace(
+            _CORES, name="cores-8", about="8 cores, 16 workers, no thrash: beyond 8 they share", cores=8, workers=16
+        ),
+        replace(
+            _CORES, name="cores-32", about="32 cores, 64 workers, no thrash: beyond 32 they share", cores=32, workers=64
+        ),
+        replace(
+            _CORES,
+            name="database",
+            about="4 servers, first come first served; more in flight brings nothing and harms nothing",
+            cost=0.2,
+            cores=4,
+            workers=4,
+        ),
     ]
+}
+"""Hosts that are well: a crawl should take no longer than without a proxy."""
 
+SICK = {
+    scenario.name: scenario
+    for scenario in [
+        replace(_SHOP, name="shop-4", about="the shop with 4 cores, 12 workers", cores=4, workers=12, pages=62),
+        replace(_SHOP, name="shop-8", about="the shop with 8 cores, 24 workers", cores=8, workers=24, pages=124),
+        replace(
+            _SHOP,
+            name="shop-slow-page",
+            about="a faster shop, 2% of whose pages are 30 times slower",
+            pages=150,
+            cost=0.6,
+            slow_share=0.02,
+            slow_times=30,
+        ),
+        replace(
+            _SHOP,
+            name="recovering",
+            about="the shop while its cores go from 1 to 6, within 2 minutes",
+            pages=150,
+            cores=1,
+            cores_end=6,
+            cores_fall=120,
+            workers=12,
+        ),
+        replace(_SHOP, name="shop-200", about="the shop, and a crawl of 200 pages", pages=200),
+        replace(_SHOP, name="fast-shop", about="the shop with pages of 0.3 s", pages=300, cost=0.3, step=0.02),
+    ]
+}
+"""Hosts that more in flight harms, beside those of `SCENARIOS`."""
 
-def paths(scenario: Scenario) -> list[str]:
-    """The pages of one host, in the order in which they are asked for."""
-    return [f"/p/{number}" for number in range(scenario.pages)]
-
-
-def page_cost(scenario: Scenario, seed: int, path: str) -> float:
-    """The service time of this page on an idle host."""
-    return scenario.cost * (1 + scenario.jitter * (2 * unit(seed, "cost", path) - 1))
-
-
-def poisoned(scenario: Scenario, seed: int, path: str) -> bool:
-    """Whether it always answers 500: exactly round(poison * pages) pages do, chosen by the seed."""
-    return scenario.poison > 0 and path in _poisoned_paths(scenario, seed)
-
-
-@lru_cache(maxsize=64)
-def _poisoned_paths(scenario: Scenario, seed: int) -> frozenset[str]:
-    in_turn = sorted(paths(scenario), key=lambda path: unit(seed, "poison", path))
-    return frozenset(in_turn[: round(scenario.poison * scenario.pages)])
-
-
-def override(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
-    """The scenario with these `NAME=VALUE`. Raises `ValueError` for a name or a value that cannot be."""
-    kinds = get_type_hints(Scenario)
-    changes = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        if name not in kinds:
-            names = ", ".join(field.name for field in fields(Scenario))
-            raise ValueError(f"a scenario has no {name!r}; it has {names}")
-        changes[name] = kinds[name](value)
-    return replace(scenario, **changes)
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One page being made. Nobody can stop it: that is the point."""
-
-    left: float
-    """Seconds of work, at full speed."""
-    done: Callable[["Job"], None] | None = None
-    start: float | None = None
-    """When a worker took it."""
-
-
-class Pool:
-    """A finite worker pool on a small machine.
-
-    Up to `cores` busy workers run at full speed; more of them share the cores and, while they do, the machine heats up
-    (swap, locks, the hoster's throttle), which slows everything down by 1 + heat. It cools only while at most `cores`
-    workers are busy. Jobs of clients that left stay.
-    """
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.now = 0.0
-        self.heat = 0.0
-        self.busy: list[Job] = []
-        self.queue: deque[Job] = deque()
-
-    def cores(self) -> float:
-        """As many as there are now."""
-        scenario = self.scenario
-        if not scenario.cores_fall:
-            return scenario.cores
-        return scenario.cores + (scenario.cores_end - scenario.cores) * min(1, self.now / scenario.cores_fall)
-
-    def full(self) -> bool:
-        """Whether every worker is busy."""
-        return len(self.busy) >= self.scenario.workers
-
-    def submit(self, job: Job) -> None:
-        """A worker takes it, at once or in its turn."""
-        self.queue.append(job)
-        self._fill()
-
-    def _fill(self) -> None:
-        while self.queue and not self.full():
-            job = self.queue.popleft()
-            job.start = self.now
-            self.busy.append(job)
-
-    def advance(self, to: float, step: float = 0.1) -> None:
-        """Work until then, and call back for each page that is made."""
-        scenario = self.scenario
-        while self.now < to - 1e-9:
-            if not self.busy and not self.heat:
-                self.now = to
-                return
-            dt = min(step, to - self.now)
-            busy, cores = len(self.busy), self.cores()
-            if busy:
-                work = dt * min(1, cores / busy) / (1 + self.heat)
-                for job in self.busy:
-                    job.left -= work
-            self.now += dt
-            over = busy - cores
-            self.heat += dt * (scenario.heat_up * over * (1 + self.heat) if over > 0 else -scenario.heat_down)
-            self.heat = min(max(self.heat, 0), scenario.heat_max)
-            for job in [job for job in self.busy if job.left <= 0]:
-                self.busy.remove(job)
-                if job.done:
-                    job.done(job)
-            self._fill()
+ALL = SCENARIOS | HEALTHY | SICK

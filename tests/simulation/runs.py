@@ -1,0 +1,61 @@
+"""One crawl to be made and judged, as it is asked for; it can be handed to another process."""
+
+from dataclasses import dataclass, replace
+
+from proxy_addon.settings import Settings
+from tests.simulation.crawl import CLIENTS, Crawl, crawl
+from tests.simulation.judge import Judged, judge
+from tests.simulation.scenarios import ALL, HEALTHY, SEED
+from tests.simulation.site_model import Scenario, override
+
+DIRECT = "direct"
+"""Before a client's name: it asks the site directly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A crawl. None is the scenario's own value."""
+
+    scenario: str
+    client: str = "plain"
+    """One of `CLIENTS`; with `direct-` before it, without the engine."""
+    parallel: int | None = None
+    seed: int = SEED
+    settings: tuple[tuple[str, str], ...] = ()
+    """By name, as text."""
+    changes: tuple[str, ...] = ()
+    """To the scenario, `NAME=VALUE`."""
+    pages_per_slot: int | None = None
+    """Of hosts that are well: so many pages for each of the crawler's slots."""
+    round_trip_s: float = 0.0
+
+    @property
+    def site(self) -> Scenario:
+        """The scenario as this crawl meets it."""
+        scenario = ALL[self.scenario]
+        if self.parallel is not None:
+            scenario = replace(scenario, parallel=self.parallel)
+        if self.pages_per_slot is not None and self.scenario in HEALTHY:
+            scenario = replace(scenario, pages=self.pages_per_slot * scenario.parallel)
+        return CLIENTS[self.client.removeprefix(f"{DIRECT}-")](override(scenario, self.changes))
+
+    @property
+    def made_settings(self) -> Settings | None:
+        """None: there is no proxy."""
+        if self.client.startswith(f"{DIRECT}-"):
+            return None
+        values: dict[str, str] = {"store": "memory:", **dict(self.settings)}
+        return Settings.model_validate(values)
+
+
+def run(wanted: Run) -> Judged:
+    """Make the crawl and judge it."""
+    return judged(wanted, crawl(wanted.site, wanted.seed, wanted.made_settings, round_trip_s=wanted.round_trip_s))
+
+
+def judged(wanted: Run, crawled: Crawl) -> Judged:
+    """Judge it; where the site is well, beside the same crawl without a proxy."""
+    site, direct = wanted.site, None
+    if wanted.scenario in HEALTHY or site.sick:
+        direct = crawl(site, wanted.seed, None, round_trip_s=wanted.round_trip_s)
+    return judge(site, wanted.client, wanted.seed, crawled, direct)
