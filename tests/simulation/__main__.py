@@ -11,10 +11,10 @@ import argparse
 import itertools
 import json
 import logging
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 from proxy_addon.settings import SettingError
@@ -30,13 +30,15 @@ _GROUPS = {"all": ALL, "measured": SCENARIOS, "healthy-ones": HEALTHY, "sick-one
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, without a complaint.
     # What the engine says of each host is in the figures.
     logging.disable(logging.WARNING)
     try:
         wanted = list(_runs(given))
         for one in wanted:
             _ = one.site, one.made_settings
-    except (SettingError, ValueError, KeyError) as error:
+    except (SettingError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     if given.trace:
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         judged = _all(wanted, given.jobs)
     sys.stdout.write((table if given.seeds == 1 else summary)(judged) + "\n")
     if given.json:
-        given.json.write_text("".join(json.dumps(asdict(one)) + "\n" for one in judged))
+        given.json.write_text("".join(json.dumps(one.figures()) + "\n" for one in judged))
     return 0
 
 
@@ -59,10 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     kinds, clients = ", ".join([*_GROUPS, *ALL]), ", ".join([*CLIENTS, f"and the same after {DIRECT}-"])
     parser.add_argument("-s", "--scenario", type=_names, default=["all"], metavar="A,B", help=kinds)
     parser.add_argument("-c", "--client", type=_names, default=["plain", "plain-patient"], metavar="A,B", help=clients)
-    parser.add_argument("-p", "--parallel", type=_names, default=[None], metavar="P,Q", help="the crawler's slots")
+    parser.add_argument("-p", "--parallel", type=_numbers, default=[None], metavar="P,Q", help="the crawler's slots")
     parser.add_argument("--seeds", type=int, default=1, help="how many, from 1")
     parser.add_argument("--seed", type=int, default=SEED, help="the one, where there is no --seeds")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Paceproxy")
+    versus = "run everything with these settings as well, to compare; may be given several times"
+    parser.add_argument("--versus", action="append", default=[], metavar="'NAME=VALUE ...'", help=versus)
     parser.add_argument("--site", action="append", default=[], metavar="NAME=VALUE", help="a number of the scenario")
     parser.add_argument("--pages-per-slot", type=int, help="of hosts that are well: pages for each -p")
     parser.add_argument("--round-trip", type=float, default=0.0, metavar="SECONDS", help="on the network")
@@ -76,18 +80,30 @@ def _names(text: str) -> list[str]:
     return text.split(",")
 
 
+def _numbers(text: str) -> list[int]:
+    numbers = [int(number) for number in text.split(",")]
+    if min(numbers) < 1:
+        raise ValueError
+    return numbers
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.replace("-", "_"), value
+
+
 def _runs(given: argparse.Namespace) -> Iterable[Run]:
     names = dict.fromkeys(name for word in given.scenario for name in _GROUPS.get(word, [word]))
     seeds = range(1, given.seeds + 1) if given.seeds > 1 else [given.seed]
-    pairs = (pair.partition("=") for pair in given.set)
-    settings = tuple((name.replace("-", "_"), value) for name, _, value in pairs)
-    for name, parallel, client, seed in itertools.product(names, given.parallel, given.client, seeds):
+    base = [_pair(text) for text in given.set]
+    policies = [base, *([*base, *map(_pair, text.split())] for text in given.versus)]
+    for name, parallel, client, policy, seed in itertools.product(names, given.parallel, given.client, policies, seeds):
         yield Run(
             scenario=name,
             client=client,
-            parallel=None if parallel is None else int(parallel),
+            parallel=parallel,
             seed=seed,
-            settings=settings,
+            settings=tuple(policy),
             changes=tuple(given.site),
             pages_per_slot=given.pages_per_slot,
             round_trip_s=given.round_trip,

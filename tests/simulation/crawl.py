@@ -73,9 +73,11 @@ def crawl(
     *,
     round_trip_s: float = 0.0,
     watch: Watch | None = None,
+    clock: VirtualClock | None = None,
 ) -> Crawl:
-    """Ask for every page of the scenario with `scenario.parallel` requests in flight. `settings` None: directly."""
-    clock = VirtualClock()
+    """Ask for every page of the scenario with `scenario.parallel` requests in flight. `settings` None: directly.
+    `clock`: a new one, for those who want to set timers of their own."""
+    clock = clock or VirtualClock()
 
     async def run() -> Crawl:
         site = Site(scenario, seed, clock)

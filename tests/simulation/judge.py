@@ -5,12 +5,14 @@ Rule: as with crawls on real sockets, so that the rows can be put side by side. 
 
 import itertools
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import mean
+from typing import Any
 
 from tests.simulation.crawl import Crawl, Seen
 from tests.simulation.oracle import healthy_oracle, oracle
 from tests.simulation.origins import names
-from tests.simulation.site_model import Scenario
+from tests.simulation.site_model import Scenario, page_cost, paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Judged:
     """One crawl. Durations in simulated seconds."""
 
     scenario: str
+    policy: str
+    """The settings that it went by, where they are not the defaults."""
     parallel: int
     client: str
     seed: int
@@ -49,9 +53,11 @@ class Judged:
     direct: float | None
     """The makespan of the same crawl without a proxy; None where that is no measure."""
     later_pages: float | None
-    """How many page times later than that it ended."""
+    """How many page times later than that it ended, by what a page takes on an idle host."""
+    healthy_asked: int
+    """With a sick host among several: pages of the others; else 0."""
     healthy_got: int | None
-    """With a sick host among several: what came of the others."""
+    """What came of them."""
     healthy_makespan: float | None
     healthy_oracle: float | None
     healthy_direct: float | None
@@ -95,8 +101,15 @@ class Judged:
         """Not everything came that could be had; or nothing could be, and the crawl never ended."""
         return self.got < self.can or (self.can == 0 and self.cut > 0)
 
+    def figures(self) -> dict[str, Any]:
+        """All of them, by name."""
+        derived = ("ratio", "page_ratio", "to_direct", "healthy_to_direct", "in_vain", "in_vain_share", "is_failure")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
 
-def judge(scenario: Scenario, client: str, seed: int, crawl: Crawl, direct: Crawl | None = None) -> Judged:
+
+def judge(
+    scenario: Scenario, client: str, seed: int, crawl: Crawl, *, policy: str = "", direct: Crawl | None = None
+) -> Judged:
     """`direct`: the same crawl without a proxy, where that is a measure."""
     best = oracle(scenario, seed)
     asked = scenario.pages * scenario.hosts
@@ -106,10 +119,11 @@ def judge(scenario: Scenario, client: str, seed: int, crawl: Crawl, direct: Craw
     direct_makespan = page_time = None
     if direct is not None and not scenario.sick:
         direct_makespan = _makespan(scenario, direct)
-        page_time = sum(seen.ended - seen.asked for seen in direct.seen) / len(direct.seen)
+        page_time = mean(page_cost(scenario, seed, path) for path in paths(scenario))
     gaps = _gaps(crawl)
     return Judged(
         scenario=scenario.name,
+        policy=policy,
         parallel=scenario.parallel,
         client=client,
         seed=seed,
@@ -131,6 +145,7 @@ def judge(scenario: Scenario, client: str, seed: int, crawl: Crawl, direct: Craw
         longest_wait=max((ended.waited_s for ended in crawl.ended), default=0.0),
         direct=direct_makespan,
         later_pages=(makespan - direct_makespan) / page_time if direct_makespan is not None and page_time else None,
+        healthy_asked=scenario.pages * (scenario.hosts - 1) if scenario.sick else 0,
         healthy_got=None if well is None else sum(seen.got for seen in well),
         healthy_makespan=_last(well),
         healthy_oracle=None if well is None else healthy_oracle(scenario, seed),

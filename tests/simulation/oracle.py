@@ -5,10 +5,24 @@ Rule: the same pages and the same pool as the simulated site. The oracle is boun
 """
 
 import heapq
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tests.simulation.site_model import FOREVER, QUICK, SEED, Job, Pool, Scenario, page_cost, paths, poisoned, unit
+from tests.simulation.site_model import (
+    FOREVER,
+    QUICK,
+    SEED,
+    Job,
+    Pool,
+    Scenario,
+    page_cost,
+    paths,
+    poisoned,
+    ready_at,
+    unit,
+)
 
 _LONGEST_S = 1e5
 
@@ -27,7 +41,7 @@ def oracle(scenario: Scenario, seed: int = SEED) -> Best:
     """The best crawl of this scenario."""
     costs = [page_cost(scenario, seed, path) for path in paths(scenario)]
     if scenario.workers:
-        return _pool(scenario, seed)
+        return _pool(replace(scenario, parallel=min(scenario.parallel, scenario.workers), timeout=0), seed)
     if scenario.dead_to >= FOREVER:
         how = "one client timeout: nothing can be had, one try is the least it takes to know"
         return Best(scenario.timeout, 0, how)
@@ -50,7 +64,8 @@ def oracle(scenario: Scenario, seed: int = SEED) -> Best:
         return Best(slots(costs, scenario.parallel), scenario.pages, "retries at once, P in flight")
     bad = sum(poisoned(scenario, seed, path) for path in paths(scenario))
     how = "P in flight" + (", bad pages asked once" if bad else "")
-    return Best(slots(costs, scenario.parallel), scenario.pages - bad, how)
+    makespan = slots(costs, scenario.parallel, taken=lambda start, cost: ready_at(scenario, seed, start, cost))
+    return Best(makespan, scenario.pages - bad, how)
 
 
 def healthy_oracle(scenario: Scenario, seed: int = SEED) -> float:
@@ -59,11 +74,17 @@ def healthy_oracle(scenario: Scenario, seed: int = SEED) -> float:
     return slots(costs, scenario.parallel)
 
 
-def slots(costs: Iterable[float], count: int, ready: Callable[[float], float] = lambda t: t) -> float:
-    """The makespan of these costs in `count` slots; `ready(t)` says when one that is free at t may start."""
+def slots(
+    costs: Iterable[float],
+    count: int,
+    ready: Callable[[float], float] = lambda t: t,
+    taken: Callable[[float, float], float] = lambda start, cost: start + cost,
+) -> float:
+    """The makespan of these costs in `count` slots; `ready(t)` says when one that is free at t may start, and
+    `taken(start, cost)` when it is free again."""
     free = [0.0] * count
     for cost in costs:
-        heapq.heappush(free, ready(heapq.heappop(free)) + cost)
+        heapq.heappush(free, taken(ready(heapq.heappop(free)), cost))
     return max(free)
 
 
@@ -74,11 +95,17 @@ def _tries(scenario: Scenario, seed: int, path: str) -> int:
     return count
 
 
+@lru_cache(maxsize=256)
 def _pool(scenario: Scenario, seed: int) -> Best:
-    """The best of all fixed numbers in flight. More than there are workers would only wait inside the host."""
+    """The best of all fixed numbers in flight. More than there are workers would only wait inside the host; and where
+    nothing thrashes, no number between the cores and the workers is better than both."""
+    counts = range(1, scenario.parallel + 1)
+    if not scenario.heat_up and not scenario.cores_fall:
+        counts = range(min(math.ceil(scenario.cores), scenario.parallel), scenario.parallel + 1)
+        counts = counts[:: max(1, len(counts) - 1)]
     rules: dict[str, Callable[[Pool], int]] = {
         f"always {count} in flight": lambda pool, count=count: count  # type: ignore[misc]
-        for count in range(1, min(scenario.parallel, scenario.workers) + 1)
+        for count in counts
     }
     if scenario.cores_fall:
         rules["as many in flight as cores are left"] = lambda pool: min(scenario.parallel, max(1, int(pool.cores())))
@@ -98,6 +125,9 @@ def _crawl(scenario: Scenario, seed: int, in_flight: Callable[[Pool], int]) -> f
             job = Job(page_cost(scenario, seed, todo.pop()))
             live.append(job)
             pool.submit(job)
-        now = round(now + scenario.step, 6)
+        # With cores that change, their number may be another at the very next step.
+        soonest = now + scenario.step
+        until = soonest if scenario.cores_fall else max(soonest, pool.idle_until())
+        now = round(math.ceil(min(until, _LONGEST_S) / scenario.step - 1e-6) * scenario.step, 6)
         pool.advance(now)
     return end

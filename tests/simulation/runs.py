@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from proxy_addon.settings import Settings
+from proxy_addon.settings import SETTINGS, Settings
 from tests.simulation.crawl import CLIENTS, Crawl, crawl
 from tests.simulation.judge import Judged, judge
 from tests.simulation.scenarios import ALL, HEALTHY, SEED
@@ -30,20 +30,33 @@ class Run:
     round_trip_s: float = 0.0
 
     @property
+    def policy(self) -> str:
+        """The settings that are not the defaults, for a table."""
+        return " ".join(f"{name}={value}" for name, value in self.settings)
+
+    @property
     def site(self) -> Scenario:
-        """The scenario as this crawl meets it."""
+        """The scenario as this crawl meets it. Raises `ValueError` where there is no such."""
+        if self.scenario not in ALL:
+            raise ValueError(f"there is no scenario {self.scenario!r}; there are {', '.join(ALL)}")
+        client = self.client.removeprefix(f"{DIRECT}-")
+        if client not in CLIENTS:
+            raise ValueError(f"there is no client {client!r}; there are {', '.join(CLIENTS)}")
         scenario = ALL[self.scenario]
         if self.parallel is not None:
             scenario = replace(scenario, parallel=self.parallel)
         if self.pages_per_slot is not None and self.scenario in HEALTHY:
             scenario = replace(scenario, pages=self.pages_per_slot * scenario.parallel)
-        return CLIENTS[self.client.removeprefix(f"{DIRECT}-")](override(scenario, self.changes))
+        return CLIENTS[client](override(scenario, self.changes))
 
     @property
     def made_settings(self) -> Settings | None:
-        """None: there is no proxy."""
+        """None: there is no proxy. Raises `ValueError`, or `SettingError`, where there are no such."""
         if self.client.startswith(f"{DIRECT}-"):
             return None
+        for name, _ in self.settings:
+            if name not in SETTINGS:
+                raise ValueError(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}")
         values: dict[str, str] = {"store": "memory:", **dict(self.settings)}
         return Settings.model_validate(values)
 
@@ -58,4 +71,4 @@ def judged(wanted: Run, crawled: Crawl) -> Judged:
     site, direct = wanted.site, None
     if wanted.scenario in HEALTHY or site.sick:
         direct = crawl(site, wanted.seed, None, round_trip_s=wanted.round_trip_s)
-    return judge(site, wanted.client, wanted.seed, crawled, direct)
+    return judge(site, wanted.client, wanted.seed, crawled, policy=wanted.policy, direct=direct)

@@ -159,8 +159,8 @@ HEALTHY = {
         replace(
             _STEADY,
             name="lognormal",
-            about="page times are lognormal around 0.5 s, sigma 1, whatever the load",
-            cost=0.5,
+            about="page times are lognormal around 0.2 s, sigma 1, whatever the load",
+            cost=0.2,
             spread=1.0,
         ),
         replace(

@@ -1,9 +1,11 @@
 """The figures of crawls as tables in Markdown: one row a crawl, or one for the same crawl over many seeds."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from tests.simulation.judge import Judged
+from tests.simulation.targets import missed
 
 
 def table(crawls: Sequence[Judged]) -> str:
@@ -12,10 +14,10 @@ def table(crawls: Sequence[Judged]) -> str:
 
 
 def summary(crawls: Iterable[Judged]) -> str:
-    """One row for each scenario, parallelism and client: median and worst over the seeds."""
-    groups: dict[tuple[str, int, str], list[Judged]] = {}
+    """One row for each scenario, parallelism, client and policy: median and worst over the seeds."""
+    groups: dict[tuple[str, int, str, str], list[Judged]] = {}
     for crawl in crawls:
-        groups.setdefault((crawl.scenario, crawl.parallel, crawl.client), []).append(crawl)
+        groups.setdefault((crawl.scenario, crawl.parallel, crawl.client, crawl.policy), []).append(crawl)
     return _table([_summary(group) for group in groups.values()])
 
 
@@ -26,6 +28,7 @@ def _row(crawl: Judged) -> dict[str, str]:
         "scenario": crawl.scenario,
         "P": str(crawl.parallel),
         "client": crawl.client,
+        "settings": crawl.policy,
         "asked": str(crawl.asked),
         "got": str(crawl.got),
         "failed": str(crawl.failed),
@@ -43,6 +46,7 @@ def _row(crawl: Judged) -> dict[str, str]:
         "while saturated": str(crawl.saturated),
         "most in flight": str(crawl.most_in_flight),
         "longest wait s": f"{crawl.longest_wait:.1f}",
+        "misses": ", ".join(missed(crawl)),
         "gap s, least/median": f"{_number(crawl.least_gap)}/{_number(crawl.median_gap)}",
         "also": crawl.also,
     }
@@ -54,9 +58,11 @@ def _summary(group: Sequence[Judged]) -> dict[str, str]:
         "scenario": first.scenario,
         "P": str(first.parallel),
         "client": first.client,
+        "settings": first.policy,
         "seeds": str(len(group)),
-        "seeds that fail": f"{len(failed)}" + (f" ({', '.join(map(str, failed[:3]))}…)" if failed else ""),
+        "seeds that fail": " ".join([str(len(failed)), *([_listed(failed)] if failed else [])]),
         "got, least of": f"{min(crawl.got for crawl in group)}/{max(crawl.can for crawl in group)}",
+        "misses": _misses(group),
         "÷ oracle": _over(group, lambda crawl: crawl.ratio),
         "last page ÷ oracle": _over(group, lambda crawl: crawl.page_ratio),
         "÷ unlimited": _over(group, lambda crawl: crawl.to_direct),
@@ -67,6 +73,17 @@ def _summary(group: Sequence[Judged]) -> dict[str, str]:
         "most in flight": _over(group, lambda crawl: crawl.most_in_flight, places=0),
         "longest wait s": _over(group, lambda crawl: crawl.longest_wait, places=1),
     }
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """A few of them, to look at."""
+    return f"({', '.join(map(str, seeds[:3]))}{', …' if len(seeds) > 3 else ''})"
+
+
+def _misses(group: Sequence[Judged]) -> str:
+    """What was promised and not kept, and over how many seeds."""
+    counts = Counter(word for crawl in group for word in missed(crawl))
+    return ", ".join(f"{word} {count}" for word, count in counts.items())
 
 
 def _over(group: Sequence[Judged], figure: Callable[[Judged], float | None], places: int = 2) -> str:

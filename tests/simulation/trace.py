@@ -2,36 +2,38 @@
 of it.
 """
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from proxy_addon.engine import Engine
 from proxy_addon.model import HostView
-from tests.simulation.crawl import Crawl, crawl
+from tests.simulation.crawl import crawl
 from tests.simulation.judge import Judged
 from tests.simulation.origins import Arrival
 from tests.simulation.runs import Run, judged
+from tests.simulation.virtual_time import VirtualClock
 
-_HEAD = f"{'t':>9} {'host':12} {'page':9} {'event':9} {'latency':>8} {'busy':>5} {'queue':>5} | after it, the engine's:"
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    at: float
-    text: str
+_HEAD = f"{'t':>9} {'host':12} {'page':9} {'event':9} {'latency':>8} {'busy':>5} {'queue':>5} | then, at the engine:\n"
+_SETTLED_S = 1e-6
+"""So long after an event the engine has made of it what it makes of it."""
 
 
 def trace(run: Run, write: Callable[[str], object]) -> Judged:
     """Run it, and write a line for every event."""
-    write(f"{_HEAD}\n")
+    clock, pending = VirtualClock(), deque[str]()
+    write(_HEAD)
 
     def watch(what: str, arrival: Arrival, engine: Engine | None) -> None:
-        write(_told(what, arrival) + _state(engine, arrival.host) + "\n")
+        def tell() -> None:
+            write(f"{pending.popleft()} | {_state(engine, arrival.host)}\n")
 
-    def made(crawled: Crawl) -> Judged:
-        return judged(run, crawled)
+        pending.append(_told(what, arrival))
+        clock.call_at(clock.monotonic() + _SETTLED_S, tell)
 
-    return made(crawl(run.site, run.seed, run.made_settings, round_trip_s=run.round_trip_s, watch=watch))
+    crawled = crawl(run.site, run.seed, run.made_settings, round_trip_s=run.round_trip_s, watch=watch, clock=clock)
+    for line in pending:
+        write(f"{line} |\n")
+    return judged(run, crawled)
 
 
 def _told(what: str, arrival: Arrival) -> str:
@@ -39,7 +41,7 @@ def _told(what: str, arrival: Arrival) -> str:
     at = arrival.at if what == "sent" or ended is None else ended
     latency = "" if what == "sent" else f"{at - arrival.at:.2f}"
     event = str(arrival.status) if what == "answered" else what
-    return f"{at:9.2f} {arrival.host:12} {arrival.path:9} {event:9} {latency:>8} {arrival.busy:5} {arrival.queued:5} | "
+    return f"{at:9.2f} {arrival.host:12} {arrival.path:9} {event:9} {latency:>8} {arrival.busy:5} {arrival.queued:5}"
 
 
 def _state(engine: Engine | None, host: str) -> str:

@@ -10,20 +10,18 @@ import heapq
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _MOST_TURNS = 1_000_000
 """Loop turns at one virtual moment after which it is taken for spinning: some seconds of real time."""
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True, eq=False)
 class VirtualTimer:
-    """A pending `VirtualClock.call_at`; ordered by time, then by age."""
+    """A pending `VirtualClock.call_at`."""
 
-    when: float
-    number: int
-    callback: Callable[[], None] | None = field(compare=False)
+    callback: Callable[[], None] | None
 
     def cancel(self) -> None:
         """Undo the timer; harmless after it has fired."""
@@ -42,7 +40,8 @@ class VirtualClock:
     def __init__(self, began_at: float = 1_000_000.0) -> None:
         self._began_at = began_at
         self._elapsed = 0.0
-        self._timers: list[VirtualTimer] = []
+        self._timers: list[tuple[float, int, VirtualTimer]] = []
+        """A heap, by time and then by age."""
         self._numbers = itertools.count()
 
     def now(self) -> float:
@@ -52,11 +51,11 @@ class VirtualClock:
         return self._elapsed
 
     def call_at(self, when: float, callback: Callable[[], None]) -> VirtualTimer:
-        timer = VirtualTimer(when, next(self._numbers), callback)
+        timer = VirtualTimer(callback)
         if when <= self._elapsed:
             asyncio.get_running_loop().call_soon(timer.fire)
         else:
-            heapq.heappush(self._timers, timer)
+            heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     def run[T](self, scenario: Coroutine[Any, Any, T]) -> T:
@@ -68,13 +67,13 @@ class VirtualClock:
     def jump(self) -> bool:
         """Go to the next timer, and fire all that are due with it. False: there is none."""
         timers = self._timers
-        while timers and timers[0].callback is None:
+        while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
         if not timers:
             return False
-        self._elapsed = timers[0].when
-        while timers and timers[0].when <= self._elapsed:
-            heapq.heappop(timers).fire()
+        self._elapsed = timers[0][0]
+        while timers and timers[0][0] <= self._elapsed:
+            heapq.heappop(timers)[2].fire()
         return True
 
 
