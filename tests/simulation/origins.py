@@ -75,6 +75,17 @@ class Site:
         assert self._zero is not None
         return self.clock.call_at(self._zero + at, callback)
 
+    def retry_after(self, *, as_date: bool) -> Fields:
+        """When to come back: in whole seconds, or as a date, which is rounded up once more. They are rounded as if it
+        ran at the scenario's time scale, where HTTP's seconds last longer."""
+        scale, now = self.scenario.scale, self.clock.now()
+        seconds = math.ceil(self.scenario.retry_after * scale)
+        if not as_date:
+            return (("Retry-After", f"{seconds / scale:g}"),)
+        date = math.floor(math.floor(now * scale) / scale)
+        until = math.ceil((math.ceil(now * scale) + seconds) / scale)
+        return ("Date", formatdate(date, usegmt=True)), ("Retry-After", formatdate(until, usegmt=True))
+
     @property
     def most_in_flight(self) -> int:
         """The most that one host had to bear at the same time, without those whose clients had left."""
@@ -172,7 +183,12 @@ class Host:
 
     def _limit(self, asked: "Asked") -> None:
         """429, and when to come back. It is made once the answer goes out, as the date in it is."""
-        self._site.call_at(asked.arrival.at + QUICK, lambda: asked.answer(429, self._retry_after()))
+
+        def answer() -> None:
+            self._limited += 1
+            asked.answer(429, self._site.retry_after(as_date=self._limited % 2 == 0))
+
+        self._site.call_at(asked.arrival.at + QUICK, answer)
 
     def _quick(self, asked: "Asked", status: int) -> None:
         self._site.call_at(asked.arrival.at + QUICK, lambda: asked.answer(status, ()))
@@ -185,18 +201,6 @@ class Host:
             return False
         self._tokens -= 1
         return True
-
-    def _retry_after(self) -> Fields:
-        """In turn whole seconds and a date, which is rounded up once more: rounded as if it ran at the scenario's time
-        scale, where HTTP's seconds last longer."""
-        scale, now = self._scenario.scale, self._site.clock.now()
-        seconds = math.ceil(self._scenario.retry_after * scale)
-        self._limited += 1
-        if self._limited % 2:
-            return (("Retry-After", f"{seconds / scale:g}"),)
-        date = math.floor(math.floor(now * scale) / scale)
-        until = math.ceil((math.ceil(now * scale) + seconds) / scale)
-        return ("Date", formatdate(date, usegmt=True)), ("Retry-After", formatdate(until, usegmt=True))
 
     def _wake(self) -> None:
         """Look at the pool again at the end of the step in which its next page may be ready."""
