@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import logging
+import multiprocessing
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -30,10 +31,6 @@ _GROUPS = {"all": ALL, "measured": SCENARIOS, "healthy-ones": HEALTHY, "sick-one
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, without a complaint.
-    # What the engine says of each host is in the figures.
-    logging.disable(logging.WARNING)
     try:
         wanted = list(_runs(given))
         for one in wanted:
@@ -113,9 +110,17 @@ def _runs(given: argparse.Namespace) -> Iterable[Run]:
 def _all(wanted: Sequence[Run], jobs: int) -> list[Judged]:
     if jobs == 1:
         return [run(one) for one in wanted]
-    with ProcessPoolExecutor(jobs, initializer=logging.disable, initargs=(logging.WARNING,)) as processes:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _quieten) as processes:
         return list(processes.map(run, wanted))
 
 
+def _quieten() -> None:
+    """What the engine says of each host is in the figures; its errors are not."""
+    logging.disable(logging.WARNING)
+
+
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, without a complaint.
+    _quieten()
     sys.exit(main())

@@ -230,9 +230,8 @@ class _Attempt:
         """It is over for the one who sent it, whatever the site does."""
         if not self.reply.done():
             self.reply.set_result(reply)
-            if self._asked is not None:
-                self._asked.leave()
-                self._tell("left", self._asked)
+        if self._asked is not None and self._asked.leave():
+            self._tell("left", self._asked)
 
     def _arrive(self) -> None:
         if self.reply.done():

@@ -242,11 +242,12 @@ class Asked:
             self._host.in_flight -= 1
             self._answered(status, fields)
 
-    def leave(self) -> None:
-        """The client has gone. Its page is made all the same."""
+    def leave(self) -> bool:
+        """The client has gone. Its page is made all the same. False: it has been answered, or has left before."""
         if self.arrival.finish is not None or self.arrival.left is not None:
-            return
+            return False
         self.arrival.left = self._host.now()
         self._host.in_flight -= 1
         if self.silent:
             self._host.closed(self.arrival)
+        return True

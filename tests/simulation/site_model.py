@@ -171,7 +171,10 @@ def override(scenario: Scenario, pairs: Iterable[str]) -> Scenario:
         if name not in kinds:
             names = ", ".join(field.name for field in fields(Scenario))
             raise ValueError(f"a scenario has no {name!r}; it has {names}")
-        changes[name] = kinds[name](value)
+        try:
+            changes[name] = kinds[name](value)
+        except ValueError:
+            raise ValueError(f"a scenario's {name} cannot be {value!r}") from None
     return replace(scenario, **changes)
 
 

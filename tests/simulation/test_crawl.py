@@ -69,5 +69,17 @@ def test_a_crawl_is_the_same_each_time_and_another_with_another_seed() -> None:
 def test_a_page_that_no_slot_is_left_for_counts_as_open_when_the_crawl_is_stopped() -> None:
     judged = run(Run("blackhole", "direct-plain-patient"))
     assert (judged.got, judged.cut, judged.makespan, judged.received) == (0, 30, 1800.0, 5)
+    assert judged.abandoned == 5
     assert judged.is_failure
     assert judged.also == "30 pages still open when stopped"
+
+
+def test_a_round_trip_on_the_network_comes_on_top_of_each_page() -> None:
+    at_once, far = (run(Run("healthy", "direct-plain-1", round_trip_s=seconds)) for seconds in (0.0, 0.05))
+    assert round(far.makespan - at_once.makespan, 6) == 10.0
+
+
+def test_an_attempt_that_times_out_leaves_the_origin_and_is_tried_again() -> None:
+    judged = run(Run("outage-small", "plain-patient", changes=("dead_how=silent",)))
+    assert (judged.got, judged.abandoned) == (30, judged.in_vain)
+    assert judged.abandoned > 0
