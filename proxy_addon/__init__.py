@@ -9,7 +9,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     window                                     window.py (what a request asks for)
     numbers, dates, structured fields          field_values.py
     line, waiter                               line.py
-    limit of attempts in flight, room          in_flight.py
+    limit of attempts in flight, room          in_flight.py; kept_limits.py (what the row says of it)
     claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
     what an outcome sets off                   outcomes.py
     what the log says of a host                host_log.py

@@ -14,6 +14,8 @@ from proxy_addon import host_log, ladder
 from proxy_addon.clock import Clock
 from proxy_addon.grants import Grants
 from proxy_addon.host_local import Happened, Host
+from proxy_addon.in_flight import Limit
+from proxy_addon.kept_limits import KeptLimits
 from proxy_addon.line import Waiter
 from proxy_addon.model import Event, HostPaused, HostState
 from proxy_addon.request import Refused, Request
@@ -32,12 +34,20 @@ SHORTEST_SLEEP_S = 1e-6
 class Dispatch:
     """The tasks of all hosts."""
 
-    def __init__(self, settings: Settings, rows: Rows, clock: Clock, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        rows: Rows,
+        clock: Clock,
+        emit: Callable[[Event], None],
+        new_limit: Callable[[], Limit | None],
+    ) -> None:
         self._settings = settings
         self._rows = rows
         self._clock = clock
         self._emit = emit
         self.grants = Grants(settings, clock, self.wake)
+        self.limits = KeptLimits(settings, rows, clock, new_limit=new_limit, happen=self.happen)
         self.drains_at: float | None = None
         """When everybody who still waits is refused (monotonic); None: not draining."""
 
@@ -73,7 +83,7 @@ class Dispatch:
 
     def _worth_s(self, row: HostState | None) -> float:
         """When it is worth asking again, in seconds."""
-        return 1.0 if row is None else ladder.slot_at(row) - self._clock.now()
+        return ladder.slot_at(row) - self._clock.now() if ladder.paces(row) else 1.0
 
     # --- the task ----------------------------------------------------------------------------------------------
 
@@ -89,11 +99,7 @@ class Dispatch:
         except Exception as error:
             logger.exception("The pacing of %s has crashed; its waiters are answered with an error.", host.name)
             host.happened.clear()
-            while (waiter := host.line.closed(now=math.inf)) is not None:
-                answered = waiter.item.answered
-                self.grants.leave(host, waiter.item)
-                if answered is not None and not answered.done():
-                    answered.set_exception(RuntimeError(f"the pacing of {host.name} has crashed: {error!r}"))
+            self.grants.fail_all(host, RuntimeError(f"the pacing of {host.name} has crashed: {error!r}"))
         finally:
             host.task = None
             host.paced = host.releasing = False
@@ -147,21 +153,23 @@ class Dispatch:
         if self.row(host) is not stored:
             await self._rows.change(host.name, self._read)
             return None
+        self.limits.follow(host)
+        row = stored if ladder.paces(stored) else None
         line.wake_rested(now=now)
-        if await self._let_go(host, stored, now):
+        if await self._let_go(host, row, now):
             return None
         moments = (line.closes_at(), line.rests_until(), self.drains_at)
         wakes_at = min((moment for moment in moments if moment is not None), default=math.inf)
-        if stored is not None:
+        if row is not None:
             host.paced, host.releasing = True, False  # Also for those who rest until the row has gone.
         head = line.head()
         if head is None:
             return wakes_at
-        if stored is None:
+        if row is None:
             return None if await self._release(host) else wakes_at
         if host.connecting or not host.has_room(now=now):
             return wakes_at
-        free = self._free_at(host, stored)
+        free = self._free_at(host, row)
         if free > now:
             return min(wakes_at, max(free, now + SHORTEST_SLEEP_S))
         await self._claim(host, head)
@@ -225,9 +233,9 @@ class Dispatch:
         return row is None or (row.blocked_until <= self._clock.now() and row.paused_until == 0)
 
     async def _release(self, host: Host) -> bool:
-        """Let waiters go whose host has no row (any more). False: nobody may go yet.
+        """Let waiters go whose host has no row that paces (any more). False: nobody may go yet.
 
-        1. the row went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes; and
+        1. it went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes; and
            one for each attempt that ends of those that were on their way then.
         2. else the host was well when they came, or nothing but its limit held them: at once.
 
@@ -265,7 +273,7 @@ class Dispatch:
         def decide(stored: HostState | None, now: float) -> HostState | None:
             nonlocal claimed
             claimed, row = None, self._read(stored, now)
-            if row is not None:
+            if ladder.paces(row):
                 claimed = ladder.claim(
                     row,
                     now=now,

@@ -17,17 +17,8 @@ from proxy_addon import ladder
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host, Hosts
-from proxy_addon.in_flight import make_limit
-from proxy_addon.model import (
-    ErrorName,
-    Event,
-    HostState,
-    HostView,
-    Outcome,
-    Reply,
-    RequestEnded,
-    Snapshot,
-)
+from proxy_addon.in_flight import Limit, make_limit
+from proxy_addon.model import ErrorName, Event, HostState, HostView, Outcome, Reply, RequestEnded, Snapshot
 from proxy_addon.outcomes import Outcomes
 from proxy_addon.request import Decision, Deliver, Grant, Refusal, Refused, Request
 from proxy_addon.rows import Rows
@@ -41,18 +32,28 @@ SWEEP_S = 5.0
 
 
 class Engine:
-    """One per process. Every method must be called on the event loop on which it was started."""
+    """One per process. Every method must be called on the event loop on which it was started.
+
+    `new_limit` makes a host's limit of attempts in flight, where it is to be another than `in_flight` asks for.
+    """
 
     def __init__(
-        self, settings: Settings, store: Store, clock: Clock, listeners: Iterable[Callable[[Event], None]] = ()
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock,
+        listeners: Iterable[Callable[[Event], None]] = (),
+        *,
+        new_limit: Callable[[], Limit | None] | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._listeners = tuple(listeners)
-        self._hosts = Hosts(partial(make_limit, settings.in_flight))
         self._rows = Rows(store, clock, emit=self._emit, on_change=self._row_changed)
-        self._dispatch = Dispatch(settings, self._rows, clock, self._emit)
+        new_limit = new_limit or partial(make_limit, settings.in_flight)
+        self._dispatch = Dispatch(settings, self._rows, clock, self._emit, new_limit)
         self._grants = self._dispatch.grants
+        self._hosts = Hosts(self._dispatch.limits.meet)
         self._outcomes = Outcomes(settings, self._rows, clock, self._dispatch, self._emit)
         self._numbers = count(1)
         self._ended = 0
@@ -100,9 +101,9 @@ class Engine:
             return None
         if request.not_before > now or not host.has_room(now=now):
             return None
-        if self._rows.get(host.name) is not None:
+        if ladder.paces(self._rows.get(host.name)):
             row = self._dispatch.row(host)
-            if row is not None and not ladder.spent(row, now=self._clock.now()):
+            if ladder.paces(row) and not ladder.spent(row, now=self._clock.now()):
                 return None
             self._dispatch.happen(host, Happened(ladder.Checked(self._clock.now())))
         return self._grants.grant(host, request, rung=0)
@@ -139,7 +140,7 @@ class Engine:
         if not grant.late:
             host.sent = grant.sent
             row = self._rows.get(host.name)
-            if row is not None:
+            if ladder.paces(row):
                 pace_s = ladder.pace_s(row, self._settings) * self._rows.pace_factor
                 if grant.sent_at + pace_s > row.next_slot_at:
                     self._dispatch.happen(host, Happened(ladder.Sent(grant.sent_at), grant=grant))
@@ -162,8 +163,8 @@ class Engine:
         self._let_loose(request)
 
     def is_paced(self, request: Request) -> bool:
-        """Whether its host has a row."""
-        return self._rows.get(request.host) is not None
+        """Whether its host has a row that paces."""
+        return ladder.paces(self._rows.get(request.host))
 
     def first_byte(self, request: Request) -> None:
         """The answer begins to flow to the client."""
@@ -270,6 +271,7 @@ class Engine:
     def _row_changed(self, name: str) -> None:
         host = self._hosts.get(name)
         if host is not None:
+            self._dispatch.limits.follow(host)
             self._dispatch.wake(host)
 
     async def _sweep(self) -> None:

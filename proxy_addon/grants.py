@@ -5,6 +5,7 @@ agreement. Who gets a grant, and when, is decided in `dispatch.py`.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from proxy_addon import retry
@@ -126,6 +127,14 @@ class Grants:
         self.leave(host, request)
         if request.answered is not None and not request.answered.done():
             request.answered.set_result(Refusal(reason, retry_after_s))
+
+    def fail_all(self, host: Host, error: Exception) -> None:
+        """Answer everybody in the host's line with this error of ours."""
+        while (waiter := host.line.closed(now=math.inf)) is not None:
+            answered = waiter.item.answered
+            self.leave(host, waiter.item)
+            if answered is not None and not answered.done():
+                answered.set_exception(error)
 
     def limits(self, request: Request) -> tuple[float, float | None]:
         """How long the next attempt may wait for its head, and when its stall is recorded before that."""

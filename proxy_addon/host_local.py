@@ -45,6 +45,10 @@ class Host:
 
     limit: Limit | None = None
     """How many attempts may be in flight; None: any number."""
+    limit_in_row: int = 0
+    """What the row says of it, or is about to."""
+    limit_remembered: int = 0
+    """What the limit itself said last of what is worth keeping."""
     in_flight: int = 0
     overdue: int = 0
     """Those of them whose stall is recorded already."""
@@ -179,10 +183,10 @@ class Host:
 
 
 class Hosts:
-    """Every host met, the idle ones up to `HOSTS_REMEMBERED`."""
+    """Every host met, the idle ones up to `HOSTS_REMEMBERED`. `meet` makes one that is met for the first time."""
 
-    def __init__(self, make_limit: Callable[[], Limit | None]) -> None:
-        self._make_limit = make_limit
+    def __init__(self, meet: Callable[[str], Host]) -> None:
+        self._meet = meet
         self._hosts: OrderedDict[str, Host] = OrderedDict()
 
     def __getitem__(self, name: str) -> Host:
@@ -190,7 +194,7 @@ class Hosts:
         host = self._hosts.get(name)
         if host is None:
             self._forget_some()
-            host = self._hosts[name] = Host(name, limit=self._make_limit())
+            host = self._hosts[name] = self._meet(name)
         else:
             self._hosts.move_to_end(name)
         return host

@@ -1,12 +1,12 @@
 """The transition table of a host: what a claim, a sending and an outcome make of its row.
 
-Pure arithmetic on values: no I/O, no clock, no randomness; times are handed in as Unix seconds. A row of None is a
-healthy host. What is not here: whose turn it is (`line.py`), who wins a race (`store/`), what a reply means
-(`retry.py`).
+Pure arithmetic on values: no I/O, no clock, no randomness; times are handed in as Unix seconds. A host without a row
+that paces is healthy, be it that there is none (None) or that it only keeps a limit (`in_flight.py`). What is not here:
+whose turn it is (`line.py`), who wins a race (`store/`), what a reply means (`retry.py`).
 """
 
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
@@ -59,13 +59,29 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Limited:
+    """A process has found out how many attempts in flight the host bears. The latest to do so is right."""
+
+    at: float
+    limit: int
+    """0: nothing that is worth keeping."""
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """Nobody waits for the host: what no longer says anything may go."""
 
     at: float
 
 
-type Change = Sent | Served | Stalled | GivenBack | Checked
+type Change = Sent | Served | Stalled | GivenBack | Limited | Checked
+
+
+def paces(state: HostState | None) -> TypeGuard[HostState]:
+    """Whether the row holds requests back: the host is not healthy. Else there is none, or it only keeps a limit."""
+    return state is not None and (
+        state.rung > 0 or state.floor_s > 0 or state.blocked_until > 0 or state.paused_until > 0
+    )
 
 
 def pace_s(state: HostState, settings: Settings) -> float:
@@ -98,6 +114,10 @@ def read(state: HostState | None, *, now: float, settings: Settings, pace_factor
     if state is None:
         return None
     state = _clamped(state, now=now, settings=settings, pace_factor=pace_factor)
+    if settings.forgive_after and state.in_flight_limit and state.limited_at + settings.forgive_after <= now:
+        state = replace(state, in_flight_limit=0, limited_at=0.0)
+        if not paces(state):
+            return None
     # A row that never stalled was begun by a used-up quota.
     trouble_at = state.stalled_at or state.blocked_until
     if settings.forgive_after and trouble_at + settings.forgive_after <= now and (state.rung or state.pauses):
@@ -107,14 +127,14 @@ def read(state: HostState | None, *, now: float, settings: Settings, pace_factor
 
 
 def spent(state: HostState, *, now: float) -> bool:
-    """Whether nothing keeps the row: it may be deleted, when nobody waits for the host."""
-    return state.rung == 0 and state.floor_s == 0 and held_until(state) <= now
+    """Whether the row says nothing more, but for its limit: it may stop pacing when nobody waits for the host."""
+    return _is_over(state, now=now) and (paces(state) or not state.in_flight_limit)
 
 
 def claim(
     state: HostState, *, now: float, limit_s: float, settings: Settings, pace_factor: float = 1.0
 ) -> HostState | None:
-    """The row after one attempt has taken the slot; None where the slot is not free.
+    """The row after one attempt has taken the slot; None where the slot is not free. It must be a row that paces.
 
     1. not free: None.
     2. the host is probing: nothing else is sent until the probe has had its time (`connect_timeout` + `limit_s`).
@@ -134,11 +154,17 @@ def claim(
 
 
 def step(state: HostState | None, change: Change, *, settings: Settings, pace_factor: float = 1.0) -> HostState | None:
-    """The row after `change`, None where none is left. Never raises; `state` is as `read` returned it."""
+    """The row after `change`, None where none is left. Never raises; `state` is as `read` returned it, and is what is
+    returned where nothing changes."""
+    after = _step(state, change, settings, pace_factor)
+    return state if after == state else after
+
+
+def _step(state: HostState | None, change: Change, settings: Settings, pace_factor: float) -> HostState | None:
     match change:
         case Sent():
-            if state is None:
-                return None
+            if not paces(state):
+                return state
             slot = change.at + pace_s(state, settings) * pace_factor
             return replace(state, next_slot_at=max(state.next_slot_at, slot))
         case Served():
@@ -147,6 +173,8 @@ def step(state: HostState | None, change: Change, *, settings: Settings, pace_fa
             return _stalled(state or HEALTHY, change, settings, pace_factor)
         case GivenBack():
             return _given_back(state, change, settings, pace_factor)
+        case Limited():
+            return _limited(state or HEALTHY, change)
         case Checked():
             return None if state is None else _kept(state, now=change.at)
         case _:
@@ -222,9 +250,25 @@ def _given_back(state: HostState | None, change: GivenBack, settings: Settings, 
     return replace(state, next_slot_at=min(state.next_slot_at, slot))
 
 
+def _limited(state: HostState, change: Limited) -> HostState | None:
+    if change.at < state.limited_at:
+        return state
+    limited_at = change.at if change.limit else 0.0
+    state = replace(state, in_flight_limit=change.limit, limited_at=limited_at)
+    return state if change.limit or paces(state) else None
+
+
 def _kept(state: HostState, *, now: float) -> HostState | None:
-    """The state, or None where it says no more than that the host is healthy."""
-    return None if spent(state, now=now) else state
+    """The state; its limit alone where it says no more than that the host is healthy; None where there is none."""
+    if not _is_over(state, now=now):
+        return state
+    if not state.in_flight_limit:
+        return None
+    return HostState(in_flight_limit=state.in_flight_limit, limited_at=state.limited_at, version=state.version)
+
+
+def _is_over(state: HostState, *, now: float) -> bool:
+    return state.rung == 0 and state.floor_s == 0 and held_until(state) <= now
 
 
 def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: float) -> HostState:
@@ -240,6 +284,7 @@ def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: f
         and state.paused_until <= latest_pause
         and state.stalled_at <= now
         and state.counted_at <= now
+        and state.limited_at <= now
     ):
         return state
     return replace(
@@ -249,4 +294,5 @@ def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: f
         paused_until=min(state.paused_until, latest_pause),
         stalled_at=min(state.stalled_at, now),
         counted_at=min(state.counted_at, now),
+        limited_at=min(state.limited_at, now),
     )

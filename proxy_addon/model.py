@@ -56,7 +56,8 @@ class ErrorName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """A host's row. Times are Unix seconds, 0 where there is none."""
+    """A host's row: what holds its requests back, a limit that was found out, or both. Times are Unix seconds, 0 where
+    there is none."""
 
     rung: int = 0
     next_slot_at: float = 0.0
@@ -73,6 +74,10 @@ class HostState:
     """Pauses in a row, for their growing length."""
     floor_s: float = 0.0
     """The pace never goes below this many seconds."""
+    in_flight_limit: int = 0
+    """How many attempts in flight the host bears, as far as a process has found out."""
+    limited_at: float = 0.0
+    """When it has found out."""
     version: int = 0
     """The store's number of the write; 0 for a row not yet written."""
 

@@ -55,7 +55,7 @@ class Outcomes:
             request.attempts -= 1
             self._emit(Redialled(host.name))
             self._given_back(host, grant)
-            self._grants.end(host, request, grant, Outcome.ABANDONED)
+            self._end(host, request, grant, retry.Classified(Outcome.ABANDONED))
             return Retry(fresh=True)
         recorded = grant.overdue
         if not recorded:
@@ -74,7 +74,7 @@ class Outcomes:
             self._dispatch.happen(host, Happened(asked, request))
         if not recorded:
             self._attempt_ended(request, grant, verdict)
-        self._grants.end(host, request, grant, verdict.outcome, verdict.error)
+        self._end(host, request, grant, verdict)
         if verdict.outcome is not Outcome.STALL:
             return Deliver()
         return self._after_stall(host, request, grant, reply, verdict.error, asked_s)
@@ -87,6 +87,7 @@ class Outcomes:
             host.note_overdue(grant)
             if host.limit is not None:
                 host.limit.overdue(grant, now=self._clock.monotonic())
+                self._dispatch.limits.keep(host)
             self._stalled(host, request, grant, verdict)
             self._attempt_ended(request, grant, verdict)
 
@@ -118,7 +119,7 @@ class Outcomes:
         error = ErrorName.HTTP_RESPONSE_TIMEOUT if grant.sent is not None else ErrorName.CONNECTION_TIMEOUT
         verdict = retry.Classified(Outcome.ABANDONED)
         if grant.overdue:
-            self._grants.end(host, request, grant, verdict.outcome, given_up=True)
+            self._end(host, request, grant, verdict, given_up=True)
             return
         if in_vain and waited_long and silent and error.value in self._settings.stalls:
             host.silence_s = 0.0
@@ -128,7 +129,7 @@ class Outcomes:
             self._attempt_ended(request, grant, verdict)
         else:
             request.attempts -= 1
-        self._grants.end(host, request, grant, verdict.outcome, verdict.error, given_up=True)
+        self._end(host, request, grant, verdict, given_up=True)
         # What takes its place is granted once it has ended: never more are in flight than there is room for.
         if verdict.outcome is Outcome.ABANDONED and (self._held(host) or not self._grants.pass_on(host, grant)):
             self._given_back(host, grant)
@@ -150,7 +151,7 @@ class Outcomes:
         host.note_served(at=self._clock.monotonic(), sent=sent)
         if host.line.end_rests(now=self._clock.monotonic(), page_sent=sent):
             self._dispatch.wake(host)
-        if not quota_s and host.settled and self._rows.get(host.name) is None:
+        if not quota_s and host.written and not ladder.paces(self._rows.get(host.name)):
             return
         change = ladder.Served(now, self._sent_at(grant), quota_s, request.began_pause_until)
         request.began_pause_until = None
@@ -231,6 +232,12 @@ class Outcomes:
         if grant.wrote is not None:
             change = ladder.GivenBack(self._clock.now(), grant.sent_at, grant.wrote)
             self._dispatch.happen(host, Happened(change, grant=grant))
+
+    def _end(
+        self, host: Host, request: Request, grant: Grant, verdict: retry.Classified, *, given_up: bool = False
+    ) -> None:
+        self._grants.end(host, request, grant, verdict.outcome, verdict.error, given_up=given_up)
+        self._dispatch.limits.keep(host)
 
     def _attempt_ended(self, request: Request, grant: Grant, verdict: retry.Classified) -> None:
         duration_s = self._clock.monotonic() - grant.granted

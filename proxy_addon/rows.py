@@ -242,10 +242,16 @@ class Rows:
 
 
 def greater(one: HostState | None, other: HostState | None) -> HostState | None:
-    """Of two states of a host the greater of each field, so that neither is forgotten."""
+    """Of two states of a host the greater of each field, so that neither is forgotten.
+
+    But for the limit of attempts in flight, where the greater is not the safe one: it is the one found out last, and of
+    two at the same moment the lower.
+    """
     if one is None or other is None:
         return one or other
-    return HostState(**{f.name: max(getattr(one, f.name), getattr(other, f.name)) for f in fields(HostState)})
+    both = HostState(**{f.name: max(getattr(one, f.name), getattr(other, f.name)) for f in fields(HostState)})
+    limits = [state.in_flight_limit for state in (one, other) if state.limited_at == both.limited_at]
+    return replace(both, in_flight_limit=min(limits))
 
 
 def _greater_than_stored(own: HostState | None, stored: HostState | None) -> HostState | None:

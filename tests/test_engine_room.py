@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy_addon.model import ErrorName, HostState, Outcome
-from proxy_addon.request import Refusal, Refused
+from proxy_addon.request import Grant, Refusal, Refused
 from tests.support.answers import (
     ENDLESS,
     PAGE,
@@ -28,6 +28,7 @@ from tests.support.answers import (
     on_rung,
     status,
 )
+from tests.support.limits import Told
 from tests.support.world import Visit, World, ended, virtual
 
 TERMINATED = Answer(error=ErrorName.CONNECTION_TERMINATED, reused=True)
@@ -423,31 +424,60 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+type Requests = list[tuple[float, str, float, list[Answer], float | None]]
+
+
+async def play(world: World, requests: Requests) -> list[int]:
+    """Let them come, be answered, and some leave. How many attempts were in flight whenever the host was dialled."""
+    fates = {str(number): in_turn(*request[3]) for number, request in enumerate(requests)}
+    seen = crowded(world, lambda hit: fates[hit.path](hit))
+
+    def begin(number: int) -> None:
+        _, method, window_s, _, stays_s = requests[number]
+        visit = world.visit(str(number), method=method, window=window_s)
+        if stays_s is not None:
+            world.clock.call_at(world.clock.monotonic() + stays_s, visit.leave)
+
+    for number, request in enumerate(requests):
+        world.clock.call_at(world.clock.monotonic() + request[0], functools.partial(begin, number))
+    await world.pass_until(61)
+    await world.finish()
+    assert len(world.visits) == len(requests)
+    await world.pass_until(2_000)
+    return seen
+
+
+@settings(max_examples=100, deadline=None)
 @given(most=st.integers(1, 4), requests=REQUESTS)
-def test_never_more_are_in_flight_than_the_limit_says_and_every_request_ends(
-    most: int, requests: list[tuple[float, str, float, list[Answer], float | None]]
-) -> None:
+def test_a_limit_is_told_the_whole_life_of_every_attempt(most: int, requests: Requests) -> None:
+    @virtual(limit=lambda: Told(most=most), pause_after=3)
+    async def crawl(world: World) -> None:
+        await play(world, requests)
+        if not world.process.limits:
+            return
+        (limit,) = world.process.limits
+        assert isinstance(limit, Told)
+        lives: dict[Grant, list[str]] = {}
+        for name, grant in limit.calls:
+            lives.setdefault(grant, []).append(name)
+        assert limit.in_flight == set()
+        for life in lives.values():
+            assert life in (
+                ["granted", "ended"],
+                ["granted", "sent", "ended"],
+                ["granted", "sent", "overdue", "ended"],
+            )
+
+    crawl()
+
+
+@settings(max_examples=100, deadline=None)
+@given(most=st.integers(1, 4), requests=REQUESTS)
+def test_never_more_are_in_flight_than_the_limit_says_and_every_request_ends(most: int, requests: Requests) -> None:
     @virtual(in_flight=most, pause_after=3)
     async def crawl(world: World) -> None:
-        fates = {str(number): in_turn(*request[3]) for number, request in enumerate(requests)}
-        seen = crowded(world, lambda hit: fates[hit.path](hit))
-        start = world.clock.monotonic()
-
-        def begin(number: int) -> None:
-            _, method, window_s, _, stays_s = requests[number]
-            visit = world.visit(str(number), method=method, window=window_s)
-            if stays_s is not None:
-                world.clock.call_at(world.clock.monotonic() + stays_s, visit.leave)
-
-        for number, request in enumerate(requests):
-            world.clock.call_at(start + request[0], functools.partial(begin, number))
-        await world.pass_until(61)
-        await world.finish()
-        await world.pass_until(2_000)
-
+        seen = await play(world, requests)
         assert all(count <= most for count in seen)
-        assert len(world.visits) == len(requests)
         # Nothing has leaked: there is room for as many as before.
         world.origin = always(SLOW_PAGE)
         world.hits.clear()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy_addon import ladder
-from proxy_addon.ladder import Change, GivenBack, Sent, Served, Stalled
+from proxy_addon.ladder import Change, GivenBack, Limited, Sent, Served, Stalled
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
 from tests.support.examples import FIXED
@@ -19,6 +19,8 @@ SETTINGS = Settings()
 """LADDER = 0, 2, 5, 15, 30, 60; retry_after_cap 300; pause_after 10, pause 120, pause_max 900."""
 NOW = 1_000_000.0
 TOP = 5
+LIMIT = HostState(in_flight_limit=6, limited_at=NOW - 100, version=4)
+"""A row that keeps a limit, and nothing else."""
 
 
 def row(
@@ -113,6 +115,8 @@ def test_a_row_goes_when_neither_rung_nor_floor_nor_block_nor_pause_keeps_it() -
     assert not ladder.spent(row(0, blocked=NOW + 1), now=NOW)
     assert not ladder.spent(row(0, paused=NOW + 1), now=NOW)
     assert ladder.spent(row(0, blocked=NOW), now=NOW)
+    assert ladder.spent(replace(row(0, blocked=NOW), in_flight_limit=4), now=NOW)
+    assert not ladder.spent(LIMIT, now=NOW)
 
 
 def test_a_check_lets_a_row_go_that_says_nothing_any_more_and_no_other() -> None:
@@ -120,6 +124,85 @@ def test_a_check_lets_a_row_go_that_says_nothing_any_more_and_no_other() -> None
     assert step(row(0, blocked=NOW + 1), ladder.Checked(NOW)) == row(0, blocked=NOW + 1)
     assert step(row(1, slot=NOW - 99), ladder.Checked(NOW)) == row(1, slot=NOW - 99)
     assert step(None, ladder.Checked(NOW)) is None
+
+
+# The limit of attempts in flight
+
+
+def test_a_row_that_only_keeps_a_limit_does_not_pace() -> None:
+    assert not ladder.paces(None)
+    assert not ladder.paces(LIMIT)
+    for pacing in (row(1), row(floor=0.5), row(blocked=NOW - 1), row(paused=NOW - 1)):
+        assert ladder.paces(pacing)
+        assert ladder.paces(replace(pacing, in_flight_limit=6, limited_at=NOW))
+
+
+def test_a_limit_that_is_found_out_is_in_the_row() -> None:
+    assert step(None, Limited(NOW, 6)) == HostState(in_flight_limit=6, limited_at=NOW)
+    assert step(row(2, slot=NOW + 5, version=3), Limited(NOW, 6)) == replace(
+        row(2, slot=NOW + 5, version=3), in_flight_limit=6, limited_at=NOW
+    )
+    assert step(LIMIT, Limited(NOW, 9)) == replace(LIMIT, in_flight_limit=9, limited_at=NOW)
+
+
+def test_of_two_limits_the_one_found_out_last_is_right() -> None:
+    assert step(LIMIT, Limited(NOW - 101, 2)) is LIMIT
+    assert step(LIMIT, Limited(NOW - 99, 2)) == replace(LIMIT, in_flight_limit=2, limited_at=NOW - 99)
+
+
+def test_a_limit_of_nothing_takes_away_what_nothing_else_keeps() -> None:
+    assert step(LIMIT, Limited(NOW, 0)) is None
+    assert step(None, Limited(NOW, 0)) is None
+    assert step(replace(row(2), in_flight_limit=6, limited_at=NOW - 1), Limited(NOW, 0)) == row(2)
+
+
+def test_a_host_that_is_well_again_keeps_its_limit_alone() -> None:
+    slow = replace(
+        row(1, slot=NOW + 1, stalled=NOW - 9, counted=NOW - 9, in_a_row=1), in_flight_limit=6, limited_at=NOW
+    )
+
+    assert step(slow, Served(NOW, sent_at=NOW - 1)) == HostState(in_flight_limit=6, limited_at=NOW)
+    assert step(replace(LIMIT, blocked_until=NOW - 1), ladder.Checked(NOW)) == LIMIT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Served(NOW, sent_at=NOW - 1),
+        Stalled(NOW, sent_at=NOW - 1, climbs=False),
+        GivenBack(NOW, sent_at=NOW - 1, wrote=NOW),
+        GivenBack(NOW, sent_at=None, wrote=None),
+        ladder.Sent(NOW),
+        ladder.Checked(NOW),
+    ],
+)
+def test_a_row_that_only_keeps_a_limit_is_not_written_by_what_says_nothing(change: Change) -> None:
+    assert step(LIMIT, change) is LIMIT
+
+
+def test_a_stall_climbs_with_a_limit_as_it_does_without() -> None:
+    after = stepped(LIMIT, Stalled(NOW, sent_at=NOW - 1))
+
+    assert (after.rung, after.next_slot_at, after.in_flight_limit, after.limited_at) == (1, NOW + 2, 6, NOW - 100)
+
+
+def test_a_limit_is_forgiven_by_itself() -> None:
+    found = HostState(in_flight_limit=6, limited_at=NOW - 1_800)
+
+    assert read(found) is None
+    assert read(replace(found, limited_at=NOW - 1_799)) == replace(found, limited_at=NOW - 1_799)
+    assert read(replace(row(2, stalled=NOW - 5), in_flight_limit=6, limited_at=NOW - 1_800)) == row(2, stalled=NOW - 5)
+    assert read(found, settings=Settings(forgive_after=0.0)) is found
+
+
+def test_a_limit_outlives_the_rung_that_is_forgiven() -> None:
+    state = replace(row(3, stalled=NOW - 1_800, counted=NOW - 1_800), in_flight_limit=6, limited_at=NOW - 5)
+
+    assert read(state) == HostState(in_flight_limit=6, limited_at=NOW - 5)
+
+
+def test_a_limit_from_the_future_is_of_now() -> None:
+    assert read(replace(LIMIT, limited_at=NOW + 9)) == replace(LIMIT, limited_at=NOW)
 
 
 def test_a_change_that_is_not_in_the_table_raises() -> None:

@@ -587,6 +587,15 @@ def test_the_greater_of_each_field_wins() -> None:
     assert greater(one, other) == greater(other, one) == expected
 
 
+def test_of_two_limits_the_later_wins_and_of_two_at_once_the_lower() -> None:
+    early, late = HostState(in_flight_limit=4, limited_at=10.0), HostState(in_flight_limit=9, limited_at=11.0)
+    assert greater(early, late) == greater(late, early) == late
+    lower = HostState(in_flight_limit=2, limited_at=11.0)
+    assert greater(lower, late) == greater(late, lower) == lower
+    climbed = HostState(rung=2)
+    assert greater(climbed, late) == HostState(rung=2, in_flight_limit=9, limited_at=11.0)
+
+
 def test_a_state_is_greater_than_none() -> None:
     state = HostState(rung=1)
     assert greater(state, None) is greater(None, state) is state

@@ -132,6 +132,8 @@ def test_every_field_of_a_row_comes_back_as_it_was_written(handles: Handles) -> 
         paused_until=1_700_000_120.25,
         pauses=3,
         floor_s=0.1,
+        in_flight_limit=7,
+        limited_at=1_699_999_997.75,
     )
     defaults = HostState()
     unset = [f.name for f in dataclasses.fields(full) if getattr(full, f.name) == getattr(defaults, f.name)]

@@ -2,7 +2,8 @@
 -- host is NULL where nothing has changed. A :since above the newest version was given by another database.
 SELECT
     newest, whole, host.name, host.forget_at IS NOT NULL,
-    rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s, host.version
+    rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s,
+    in_flight_limit, limited_at, host.version
 FROM (
     SELECT newest, :since NOT BETWEEN forgotten AND newest AS whole
     FROM (

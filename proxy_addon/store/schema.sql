@@ -1,4 +1,5 @@
--- The whole database, made in one transaction. A change to it needs a new user_version (sqlite_file.py: _SCHEMA_VERSION).
+-- The whole database, made in one transaction. A change to it needs a new user_version (sqlite_file.py: _SCHEMA_VERSION), and
+-- a script that brings a file of the version before to it.
 
 BEGIN IMMEDIATE;
 
@@ -18,7 +19,11 @@ CREATE TABLE host (
     stalls_in_a_row INTEGER NOT NULL,
     paused_until    REAL    NOT NULL,
     pauses          INTEGER NOT NULL,
-    floor_s         REAL    NOT NULL
+    floor_s         REAL    NOT NULL,
+    -- Since version 2 (from_1_to_2.sql), and with defaults: a process of the version before, which is still at work on
+    -- the file, writes rows without them, and shall go on doing so.
+    in_flight_limit INTEGER NOT NULL DEFAULT 0,
+    limited_at      REAL    NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX host_forget_at ON host (forget_at) WHERE forget_at IS NOT NULL;
@@ -45,6 +50,6 @@ CREATE TABLE process (
 ) STRICT;
 
 PRAGMA application_id = 1348559717; -- "Pace" in ASCII
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 COMMIT;

@@ -94,6 +94,8 @@ class SqliteStore:
                 "paused_until": written.paused_until,
                 "pauses": written.pauses,
                 "floor_s": written.floor_s,
+                "in_flight_limit": written.in_flight_limit,
+                "limited_at": written.limited_at,
             },
         )
         return int(rows[0][0]) if rows else None
@@ -231,6 +233,8 @@ def _state(columns: Sequence[Any]) -> HostState:
         paused_until,
         pauses,
         floor_s,
+        in_flight_limit,
+        limited_at,
         version,
     ) = columns
     return HostState(
@@ -243,5 +247,7 @@ def _state(columns: Sequence[Any]) -> HostState:
         paused_until=paused_until,
         pauses=pauses,
         floor_s=floor_s,
+        in_flight_limit=in_flight_limit,
+        limited_at=limited_at,
         version=version,
     )

@@ -1,4 +1,5 @@
-"""Opening the SQLite file: make it, or see that it is ours and in order. Synchronous; `sqlite.py` calls it on a thread.
+"""Opening the SQLite file: make it, or see that it is ours and in order, and bring it to our version. Synchronous;
+`sqlite.py` calls it on a thread.
 
 Its rule: a file that is not ours, not whole, or not usable is refused and never altered. What is said about a failure
 is written for the person who runs the proxy, and without SQL. Reading and writing rows does not belong here.
@@ -21,8 +22,10 @@ type Identity = tuple[int, int]
 
 _APPLICATION_ID = 0x50616365
 """`PRAGMA application_id` in schema.sql: "Pace" in ASCII. It marks a file as ours."""
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 """`PRAGMA user_version` in schema.sql."""
+_MIGRATIONS = {1: ("from_1_to_2",)}
+"""By the version of a file: the scripts that bring it to ours, one after the other."""
 _OLDEST_SQLITE = (3, 37)
 """STRICT tables; RETURNING is older."""
 _LOOK_AT_LOCK_EVERY_S = 0.01
@@ -158,11 +161,14 @@ def _make_file(path: Path, real_path: Path) -> None:
 def _make_ready(path: Path, connection: sqlite3.Connection) -> None:
     # Whatever it turns out to be: until it is known to be ours, closing it must not write to it.
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
-    is_new = _check_ours(path, connection)
+    version = _check_ours(path, connection)
     use_wal(path, connection)
-    if is_new:
+    if version == 0:
         os.chmod(path, 0o600)
         connection.executescript(read_sql("schema"))
+    # Nobody else does so meanwhile: the folder is locked. Processes that have the file open go on with it.
+    for script in _MIGRATIONS.get(version, ()):
+        connection.executescript(read_sql(script))
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, False)
     # A power cut may lose the last commits but not the file; a killed process loses nothing. A rung is not worth more.
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -170,16 +176,18 @@ def _make_ready(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM process WHERE false")
 
 
-def _check_ours(path: Path, connection: sqlite3.Connection) -> bool:
-    """Whether the database is new, that is empty. Raises where it is neither new nor ours, nor in order."""
+def _check_ours(path: Path, connection: sqlite3.Connection) -> int:
+    """The version of its schema, 0 where it is new, that is empty. Raises where it is neither new nor ours, nor in
+    order."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application_id == 0 and objects == 0:
-        return True
+        return 0
     if application_id != _APPLICATION_ID:
         raise refusal(path, "belongs to another program", "give another path")
+    schema_version: int
     (schema_version,) = connection.execute("PRAGMA user_version").fetchone()
-    if schema_version != _SCHEMA_VERSION:
+    if schema_version != _SCHEMA_VERSION and schema_version not in _MIGRATIONS:
         raise refusal(
             path,
             f"was made by another version of paceproxy (schema {schema_version}, not {_SCHEMA_VERSION})",
@@ -188,7 +196,7 @@ def _check_ours(path: Path, connection: sqlite3.Connection) -> bool:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise refusal(path, *_IN_PLAIN_WORDS[sqlite3.SQLITE_CORRUPT])
-    return False
+    return schema_version
 
 
 def use_wal(path: Path, connection: sqlite3.Connection) -> None:

@@ -2,10 +2,12 @@
 -- open. IS, not =: an :expected of NULL matches "no row". Returns no row where the race was lost.
 INSERT OR REPLACE INTO host (
     name, forget_at,
-    rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s
+    rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s,
+    in_flight_limit, limited_at
 )
 SELECT
     :host, :forget_at,
-    :rung, :next_slot_at, :blocked_until, :stalled_at, :counted_at, :stalls_in_a_row, :paused_until, :pauses, :floor_s
+    :rung, :next_slot_at, :blocked_until, :stalled_at, :counted_at, :stalls_in_a_row, :paused_until, :pauses, :floor_s,
+    :in_flight_limit, :limited_at
 WHERE (SELECT version FROM host WHERE name = :host AND forget_at IS NULL) IS :expected
 RETURNING version

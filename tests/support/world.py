@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self
 
 from proxy_addon.engine import Engine
+from proxy_addon.in_flight import Limit
 from proxy_addon.model import (
     AttemptEnded,
     ErrorName,
@@ -146,7 +147,16 @@ class Process:
         self.world = world
         self.store = store
         self.events: list[Event] = []
-        self.engine = Engine(world.settings, store, world.clock, [self.events.append])
+        self.limits: list[Limit] = []
+        """Those of its hosts, in the order in which they were met, where the test has brought its own."""
+        self.engine = Engine(
+            world.settings, store, world.clock, [self.events.append], new_limit=world.limit and self._new_limit
+        )
+
+    def _new_limit(self) -> Limit:
+        assert self.world.limit is not None
+        self.limits.append(self.world.limit())
+        return self.limits[-1]
 
     def visit(
         self,
@@ -182,8 +192,15 @@ class Process:
 class World:
     """Everything there is. `async with` it: at the end every request must be over, and nothing may be left."""
 
-    def __init__(self, settings: Settings, processes: int = 1, row: HostState | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        processes: int = 1,
+        row: HostState | None = None,
+        limit: Callable[[], Limit] | None = None,
+    ) -> None:
         self.settings = settings
+        self.limit = limit
         self.clock = FakeClock(now=START)
         self.memory = MemoryStore(shared=processes > 1)
         self.origins: defaultdict[str, Script] = defaultdict(lambda: always(PAGE))
@@ -292,11 +309,16 @@ def ended(events: Iterable[Event]) -> list[tuple[Outcome, ErrorName | None]]:
 
 
 def virtual(
-    *, processes: int = 1, row: HostState | None = None, **settings: Any
+    *,
+    processes: int = 1,
+    row: HostState | None = None,
+    limit: Callable[[], Limit] | None = None,
+    **settings: Any,
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Run the async test, whose first argument is the `World`, in virtual time with these settings.
 
-    `row`: what the store knows of the usual host when the processes start.
+    `row`: what the store knows of the usual host when the processes start. `limit`: makes the limit of each host, where
+    it is to be another than the setting's.
     """
 
     def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -306,7 +328,7 @@ def virtual(
                 async with world:
                     await test(world, *args, **kwargs)
 
-            world = World(Settings(**settings), processes, row)
+            world = World(Settings(**settings), processes, row, limit)
             world.clock.run(scenario())
 
         signature = inspect.signature(test)
