@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         judged = [trace(wanted[0], sys.stdout.write)]
     else:
-        judged = _all(wanted, given.jobs)
+        judged = _all(wanted, given.jobs, together=len(given.client) * (1 + len(given.versus)))
     sys.stdout.write((table if given.seeds == 1 else summary)(judged) + "\n")
     if given.json:
         given.json.write_text("".join(json.dumps(one.figures()) + "\n" for one in judged))
@@ -94,7 +94,8 @@ def _runs(given: argparse.Namespace) -> Iterable[Run]:
     seeds = range(1, given.seeds + 1) if given.seeds > 1 else [given.seed]
     base = [_pair(text) for text in given.set]
     policies = [base, *([*base, *map(_pair, text.split())] for text in given.versus)]
-    for name, parallel, client, policy, seed in itertools.product(names, given.parallel, given.client, policies, seeds):
+    # Side by side what shares an oracle.
+    for name, parallel, seed, client, policy in itertools.product(names, given.parallel, seeds, given.client, policies):
         yield Run(
             scenario=name,
             client=client,
@@ -107,11 +108,12 @@ def _runs(given: argparse.Namespace) -> Iterable[Run]:
         )
 
 
-def _all(wanted: Sequence[Run], jobs: int) -> list[Judged]:
+def _all(wanted: Sequence[Run], jobs: int, together: int) -> list[Judged]:
+    """`together`: how many in a row are best left to one process."""
     if jobs == 1:
         return [run(one) for one in wanted]
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _quieten) as processes:
-        return list(processes.map(run, wanted))
+        return list(processes.map(run, wanted, chunksize=together))
 
 
 def _quieten() -> None:

@@ -1,6 +1,7 @@
 """One crawl to be made and judged, as it is asked for; it can be handed to another process."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from proxy_addon.settings import SETTINGS, Settings
 from tests.simulation.crawl import CLIENTS, Crawl, crawl
@@ -70,5 +71,10 @@ def judged(wanted: Run, crawled: Crawl) -> Judged:
     """Judge it; where the site is well, beside the same crawl without a proxy."""
     site, direct = wanted.site, None
     if wanted.scenario in HEALTHY or site.sick:
-        direct = crawl(site, wanted.seed, None, round_trip_s=wanted.round_trip_s)
+        direct = _directly(site, wanted.seed, wanted.round_trip_s)
     return judge(site, wanted.client, wanted.seed, crawled, policy=wanted.policy, direct=direct)
+
+
+@lru_cache(maxsize=16)
+def _directly(site: Scenario, seed: int, round_trip_s: float) -> Crawl:
+    return crawl(site, seed, None, round_trip_s=round_trip_s)
