@@ -25,7 +25,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     which addresses may be dialled             egress.py, loops.py
     settings, flags                            settings.py, setting_*.py, cli.py
     start, signals, draining                   runner.py, signals.py, addon.py
-    metrics, probes                            metrics.py, admin.py
+    metrics, probes                            metrics.py, gauges.py, admin.py
     impatient clients                          advice.py
 """
 

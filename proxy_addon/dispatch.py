@@ -68,12 +68,7 @@ class Dispatch:
 
     def row(self, host: Host) -> HostState | None:
         """The host's row as it counts now."""
-        return ladder.read(
-            self._rows.get(host.name),
-            now=self._clock.now(),
-            settings=self._settings,
-            pace_factor=self._rows.pace_factor,
-        )
+        return self._read(self._rows.get(host.name), self._clock.now())
 
     def refuse_all(self, host: Host) -> None:
         """Refuse everybody in the host's line at once, because of the end of the proxy."""

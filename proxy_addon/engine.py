@@ -209,6 +209,7 @@ class Engine:
                 duration_s=self._clock.monotonic() - request.accepted,
                 window_s=request.window_s,
                 gave_up=request.gave_up,
+                room_s=request.room_s,
             )
         )
 
@@ -244,9 +245,9 @@ class Engine:
         return self._ended
 
     def snapshot(self) -> Snapshot:
-        """Every host that has a row or waiters, as it is now."""
+        """Every host that has a row or waiters, or a limit worth showing, as it is now."""
         names = {name for name, _ in self._rows.items()}
-        names.update(host.name for host in self._hosts.all() if len(host.line))
+        names.update(host.name for host in self._hosts.all() if len(host.line) or host.waited_for_room)
         return Snapshot(
             hosts=tuple(self._view(name) for name in names),
             waiting=self._grants.waiting,
@@ -265,7 +266,7 @@ class Engine:
             waiting=len(host.line),
             in_flight=host.in_flight,
             last_stall=host.last_stall,
-            in_flight_limit=host.limit.limit if host.limit is not None else None,
+            in_flight_limit=host.limit_shown,
         )
 
     def _row_changed(self, name: str) -> None:

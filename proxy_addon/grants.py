@@ -31,10 +31,11 @@ class Grants:
 
     def enter(self, host: Host, request: Request) -> "asyncio.Future[Grant | Refusal]":
         """Take a place in the line; the future says what it came to."""
-        waiter = Waiter(request, request.window_s, request.closes, request.rests_for_page)
+        now = self._clock.monotonic()
+        waiter = Waiter(request, request.window_s, request.closes, request.rests_for_page, since=now)
         not_before = 0.0 if host.page_since(request.rests_for_page) else request.not_before
         if not request.keeps_place:
-            request.entered = self._clock.monotonic()
+            request.entered = now
         request.keeps_place = False
         host.line.enter(waiter, now=request.entered, not_before=not_before)
         request.waiter = waiter
@@ -45,8 +46,11 @@ class Grants:
 
     def leave(self, host: Host, request: Request) -> None:
         """Give up the place in the line, if there is one."""
-        if request.waiter is not None:
-            host.line.leave(request.waiter)
+        if (waiter := request.waiter) is not None:
+            if host.held_by_limit and not waiter.resting:
+                host.waited_for_room = True
+                request.room_s += self._clock.monotonic() - waiter.since
+            host.line.leave(waiter)
             request.waiter = None
             self.waiting -= 1
             self._wake(host)

@@ -49,6 +49,8 @@ class Host:
     """What the row says of it, or is about to."""
     limit_remembered: int = 0
     """What the limit itself said last of what is worth keeping."""
+    waited_for_room: bool = False
+    """Somebody has waited for nothing but the limit."""
     in_flight: int = 0
     overdue: int = 0
     """Those of them whose stall is recorded already."""
@@ -108,9 +110,21 @@ class Host:
         return self.limit is None or self.in_flight == 0 or self.limit.room(now=now)
 
     @property
+    def held_by_limit(self) -> bool:
+        """Whether nothing else holds those in line: no row that paces, and no batches since."""
+        return self.limit is not None and not self.paced and not self.releasing
+
+    @property
     def waits_for_room(self) -> bool:
-        """Whether somebody is in line whom nothing but the limit holds: no row, and no batch that has gone."""
+        """Whether somebody is in line whom nothing but the limit holds now: of a batch, who might have gone with it."""
         return self.line.in_line > 0 and not self.paced and (not self.releasing or self.batch_left > 0)
+
+    @property
+    def limit_shown(self) -> int | None:
+        """The limit, where it is worth showing: somebody has waited for it, or it is remembered."""
+        if self.limit is None or not (self.waited_for_room or self.waits_for_room or self.limit_in_row):
+            return None
+        return self.limit.limit
 
     @property
     def idle(self) -> bool:

@@ -24,6 +24,8 @@ class Waiter[T]:
     """When its window closes."""
     rests_for_page: float | None = None
     """While it rests: a page sent after this moment ends its rest."""
+    since: float = 0.0
+    """Since when it is in line."""
     gone: bool = False
     resting: bool = False
 
@@ -93,7 +95,7 @@ class Line[T]:
         return any_ended
 
     def _end_rest(self, at: float, number: int, waiter: Waiter[T]) -> None:
-        waiter.resting = False
+        waiter.resting, waiter.since = False, at
         self._in_line += 1
         heappush(self._order, (at + waiter.window_s, number, waiter))
 

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: counts of the engine's events, and gauges read from its snapshot at the scrape.
+"""What Prometheus scrapes: counts of the engine's events, and what `gauges.py` makes of its snapshot at the scrape.
 
 Counting happens for every request and must cost next to nothing; whatever can be put off is done at the
 scrape. That is why the counts are plain numbers here and become prometheus-client's families only in
@@ -17,7 +17,6 @@ from mitmproxy.version import VERSION as MITMPROXY_VERSION
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
-    GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
     Metric,
@@ -27,12 +26,12 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from proxy_addon import __version__
+from proxy_addon.gauges import gauges
 from proxy_addon.model import (
     AttemptEnded,
     ErrorName,
     Event,
     HostPaused,
-    HostView,
     Outcome,
     Redialled,
     RequestEnded,
@@ -51,12 +50,6 @@ BUCKETS_S = (
     *(2.0, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0),
 )
 """Upper edges of the histograms' buckets, inclusive. One set for all three, so that they can be compared."""
-
-MAX_HOSTS = 100
-"""How many hosts get series of their own. A crawl meets any number, and each series costs Prometheus."""
-
-OTHER = "other"
-"""The label value under which the hosts beyond `MAX_HOSTS` are put together."""
 
 _BUCKET_LABELS = (*map(floatToGoString, BUCKETS_S), "+Inf")
 
@@ -137,6 +130,7 @@ class Metrics(Collector):
         self._attempts: dict[tuple[Outcome, ErrorName | None], int] = dict.fromkeys(_ATTEMPTS, 0)
         self._request_duration = _Histogram()
         self._wait = _Histogram()
+        self._room_wait = _Histogram()
         self._attempt_duration = _Histogram()
         self._redials = 0
         self._retry_after_capped = 0
@@ -155,6 +149,8 @@ class Metrics(Collector):
                 self._requests[event.outcome] += 1
                 self._request_duration.observe(event.duration_s)
                 self._wait.observe(event.waited_s)
+                if event.room_s:
+                    self._room_wait.observe(event.room_s)
             case Redialled():
                 self._redials += 1
             case RetryAfterCapped():
@@ -180,7 +176,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families, as they are now. Called by the registry."""
         yield from self._counted()
-        yield from _gauges(self._snapshot(), self._rungs)
+        yield from gauges(self._snapshot(), rungs=self._rungs)
         yield InfoMetricFamily(
             "paceproxy_build",
             "What is running: 1, with the versions as labels.",
@@ -214,6 +210,11 @@ class Metrics(Collector):
             "paceproxy_wait_seconds",
             "How long a request was held before its attempts, all together, in seconds. 0 for most.",
         )
+        yield self._room_wait.family(
+            "paceproxy_in_flight_wait_seconds",
+            "The part of a wait in which nothing but the limit of attempts in flight to its host held the request, in "
+            "seconds; only of requests that had such a wait.",
+        )
         yield self._attempt_duration.family(
             "paceproxy_attempt_duration_seconds",
             "From the grant of an attempt to the response's head, or to the error, in seconds.",
@@ -233,64 +234,3 @@ class Metrics(Collector):
             "Errors of the store that keeps the hosts' rows.",
             value=self._store_errors,
         )
-
-
-def _gauges(now: Snapshot, rungs: int) -> Iterator[Metric]:
-    yield GaugeMetricFamily("paceproxy_waiting_requests", "Requests held now, over all hosts.", now.waiting)
-    yield GaugeMetricFamily("paceproxy_attempts_in_flight", "Attempts on their way now, over all hosts.", now.in_flight)
-
-    # A rung above the top: another process writes to the same store with a longer ladder.
-    by_rung = dict.fromkeys(range(rungs), 0)
-    for view in now.hosts:
-        by_rung[view.state.rung] = by_rung.get(view.state.rung, 0) + 1
-    hosts = GaugeMetricFamily(
-        "paceproxy_hosts",
-        "Hosts by rung. On rung 0 only those that have waiters, a floor, a block or a pause: "
-        "a host that is well has no row and is not counted.",
-        labels=["rung"],
-    )
-    for rung, count in sorted(by_rung.items()):
-        hosts.add_metric([str(rung)], count)
-    yield hosts
-
-    yield GaugeMetricFamily(
-        "paceproxy_hosts_paused",
-        "Hosts to which nothing is sent for a while, because they failed too often in a row.",
-        sum(view.state.paused_until > now.at for view in now.hosts),
-    )
-    yield from _by_host(now.hosts)
-    yield GaugeMetricFamily("paceproxy_store_up", "1 while the store works, 0 while it does not.", now.store_up)
-
-
-def _by_host(hosts: tuple[HostView, ...]) -> Iterator[Metric]:
-    """The series of single hosts: those off the bottom rung, the worst first.
-
-    Worse is the higher rung, then more waiters, then the name, which only makes the choice the same at each
-    scrape. The rest go under `OTHER`: their waiters as a sum, their rungs as the highest, since a sum of
-    rungs is no rung and would raise every alert on one. A host whose own name is `OTHER` always belongs to
-    the rest: the same labels twice would make Prometheus refuse the whole scrape.
-    """
-    rung = GaugeMetricFamily(
-        "paceproxy_host_rung",
-        "The rung of a host off the bottom rung. "
-        f"host={OTHER!r}: the highest among those beyond the worst {MAX_HOSTS}.",
-        labels=["host"],
-    )
-    waiting = GaugeMetricFamily(
-        "paceproxy_host_waiting",
-        "Requests held now for a host off the bottom rung. "
-        f"host={OTHER!r}: the sum over those beyond the worst {MAX_HOSTS}.",
-        labels=["host"],
-    )
-    climbed = [view for view in hosts if view.state.rung > 0]
-    climbed.sort(key=lambda view: (view.host == OTHER, -view.state.rung, -view.waiting, view.host))
-    named = [view for view in climbed[:MAX_HOSTS] if view.host != OTHER]
-    rest = climbed[len(named) :]
-    for view in named:
-        rung.add_metric([view.host], view.state.rung)
-        waiting.add_metric([view.host], view.waiting)
-    if rest:
-        rung.add_metric([OTHER], max(view.state.rung for view in rest))
-        waiting.add_metric([OTHER], sum(view.waiting for view in rest))
-    yield rung
-    yield waiting

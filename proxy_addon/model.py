@@ -108,7 +108,7 @@ class LastStall:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """One host off the bottom rung, or with waiters, at a moment."""
+    """One host that has a row, waiters, or a limit that somebody has met, at a moment."""
 
     host: str
     state: HostState
@@ -117,12 +117,12 @@ class HostView:
     in_flight: int
     last_stall: LastStall | None
     in_flight_limit: int | None = None
-    """How many attempts this process may have in flight; None: any number."""
+    """How many attempts this process may have in flight; None: any number, or so far nobody has met the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The engine at a moment. `hosts` holds every host that has a row or waiters, in no order."""
+    """The engine at a moment. `hosts` holds every host that there is something to say of, in no order."""
 
     hosts: tuple[HostView, ...]
     waiting: int
@@ -172,6 +172,8 @@ class RequestEnded:
     """How long it might have kept trying."""
     gave_up: bool
     """Its client left while it waited: held, or with its request sent and nothing of the answer there."""
+    room_s: float = 0.0
+    """The part of `waited_s` in which nothing but the limit of attempts in flight held it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,8 @@ class Request:
     next_limit_s: float = 0.0
     """The response time-out that its next attempt asks for; 0: the setting."""
     waited_s: float = 0.0
+    room_s: float = 0.0
+    """The part of it in which nothing but the limit of attempts in flight held it."""
     entered: float = 0.0
     """When it last entered the line; 0: it never had to."""
     keeps_place: bool = False

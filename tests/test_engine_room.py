@@ -72,7 +72,58 @@ async def test_the_time_without_room_is_time_waited(world: World) -> None:
     await world.finish()
 
     assert [visit.ended.waited_s for visit in visits] == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    assert [visit.ended.room_s for visit in visits] == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
     assert [visit.ended.attempts for visit in visits] == [1] * 6
+
+
+@virtual(in_flight=1)
+async def test_a_rest_before_a_retry_is_no_wait_for_room(world: World) -> None:
+    answers = {"bad": [status(500)], "slow": [Answer(after_s=8.0)]}
+    world.origin = lambda hit: answers[hit.path].pop(0) if answers.get(hit.path) else PAGE
+    bad = world.visit("bad")
+    await world.pass_until(1)
+    world.visit("slow")
+    await world.finish()
+
+    # A stall at 0 s; it rests until 2 s. "slow" has the slot at 2 s, and its page at 10 s takes the row away.
+    assert (bad.done_at, bad.ended.waited_s, bad.ended.room_s) == (10.0, 10.0, 0.0)
+
+
+@virtual(row=on_rung(1, slot_in=2), in_flight=1)
+async def test_the_wait_for_a_slot_is_no_wait_for_room(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    visits = [world.visit() for _ in range(4)]
+    await world.finish()
+
+    assert [visit.ended.waited_s for visit in visits] == [2.0, 3.0, 4.0, 5.0]
+    assert [visit.ended.room_s for visit in visits] == [0.0] * 4
+
+
+@virtual()
+async def test_without_a_limit_nobody_waits_for_room(world: World) -> None:
+    world.origin = in_turn(Answer(error=ErrorName.DNS_TIMEOUT), PAGE)
+    visit = world.visit()
+    await world.finish()
+
+    assert (visit.ended.waited_s, visit.ended.room_s) == (2.0, 0.0)
+
+
+@virtual(in_flight=1)
+async def test_a_limit_is_shown_once_somebody_has_waited_for_it(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    world.visit()
+    await world.pass_until(0.5)
+    assert world.process.view() is None
+    world.visit()
+    await world.pass_until(0.5)
+    waited_for = world.process.view()
+    await world.finish()
+    afterwards = world.process.view()
+
+    assert waited_for is not None
+    assert (waited_for.in_flight, waited_for.waiting, waited_for.in_flight_limit) == (1, 1, 1)
+    assert afterwards is not None
+    assert (afterwards.in_flight, afterwards.waiting, afterwards.in_flight_limit) == (0, 0, 1)
 
 
 @virtual(in_flight="off")
@@ -199,6 +250,7 @@ async def test_a_window_that_closes_without_room_is_an_error_at_that_moment(worl
     await world.pass_until(60)
 
     assert (refused(second), second.done_at) == (Refused.WINDOW_CLOSED, 45.0)
+    assert (second.ended.waited_s, second.ended.room_s) == (45.0, 45.0)
     assert second.ended.outcome is Outcome.UNSENT
     first.leave()
 

@@ -1,5 +1,6 @@
 """The exposition after literal events and a literal snapshot, read back by prometheus-client's own parser."""
 
+import dataclasses
 import platform
 
 import mitmproxy.version
@@ -41,7 +42,7 @@ SEVERAL_EVENTS: list[Event] = [
 ]
 
 
-def ended(outcome: Outcome, *, duration_s: float, waited_s: float = 0.0) -> RequestEnded:
+def ended(outcome: Outcome, *, duration_s: float, waited_s: float = 0.0, room_s: float = 0.0) -> RequestEnded:
     return RequestEnded(
         host="a.example",
         client="192.0.2.7",
@@ -57,13 +58,17 @@ def ended(outcome: Outcome, *, duration_s: float, waited_s: float = 0.0) -> Requ
         duration_s=duration_s,
         window_s=600.0,
         gave_up=False,
+        room_s=room_s,
     )
 
 
-def view(host: str, *, rung: int = 0, waiting: int = 0, paused_until: float = 0.0) -> HostView:
+def view(
+    host: str, *, rung: int = 0, waiting: int = 0, paused_until: float = 0.0, limit: int | None = None
+) -> HostView:
     return HostView(
         host=host,
         state=HostState(rung=rung, paused_until=paused_until, version=1),
+        in_flight_limit=limit,
         pace_s=2.0,
         waiting=waiting,
         in_flight=0,
@@ -105,6 +110,7 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_attempts": "counter",
         "paceproxy_request_duration_seconds": "histogram",
         "paceproxy_wait_seconds": "histogram",
+        "paceproxy_in_flight_wait_seconds": "histogram",
         "paceproxy_attempt_duration_seconds": "histogram",
         "paceproxy_waiting_requests": "gauge",
         "paceproxy_attempts_in_flight": "gauge",
@@ -112,6 +118,7 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_hosts_paused": "gauge",
         "paceproxy_host_rung": "gauge",
         "paceproxy_host_waiting": "gauge",
+        "paceproxy_in_flight_limit": "gauge",
         "paceproxy_redials": "counter",
         "paceproxy_retry_after_capped": "counter",
         "paceproxy_store_up": "gauge",
@@ -251,6 +258,17 @@ def test_a_requests_whole_duration_and_its_wait_are_measured_apart() -> None:
     assert samples(metrics, "paceproxy_wait_seconds_sum") == {(): 12.0}
 
 
+def test_what_only_the_limit_held_is_measured_for_those_whom_it_held() -> None:
+    metrics = after(
+        ended(Outcome.SERVED, duration_s=9.0, waited_s=7.0, room_s=4.0),
+        ended(Outcome.SERVED, duration_s=9.0, waited_s=7.0),
+    )
+
+    assert samples(metrics, "paceproxy_in_flight_wait_seconds_count") == {(): 1}
+    assert samples(metrics, "paceproxy_in_flight_wait_seconds_sum") == {(): 4.0}
+    assert samples(metrics, "paceproxy_wait_seconds_sum") == {(): 14.0}
+
+
 def test_a_clock_that_was_set_back_never_lowers_a_sum() -> None:
     metrics = after(
         ended(Outcome.SERVED, duration_s=4.0, waited_s=1.0),
@@ -337,6 +355,40 @@ def test_a_rung_above_the_ladder_is_counted_where_it_is() -> None:
     metrics = Metrics(lambda: of_hosts(view("a.example", rung=5)), rungs=2)
 
     assert samples(metrics, "paceproxy_hosts") == {("0",): 0, ("1",): 0, ("5",): 1}
+
+
+def test_a_host_of_which_only_a_limit_is_known_is_well() -> None:
+    known = dataclasses.replace(view("a.example", limit=6), state=HostState(in_flight_limit=6, limited_at=NOW))
+    metrics = after(snapshot=of_hosts(known, dataclasses.replace(known, host="b.example", waiting=1)))
+
+    assert samples(metrics, "paceproxy_hosts")[("0",)] == 1
+    assert samples(metrics, "paceproxy_host_rung") == {}
+
+
+def test_a_limit_is_shown_where_there_is_one_to_show() -> None:
+    metrics = after(
+        snapshot=of_hosts(view("a.example", limit=6), view("b.example", rung=2), view("c.example", limit=1))
+    )
+
+    assert samples(metrics, "paceproxy_in_flight_limit") == {("a.example",): 6, ("c.example",): 1}
+
+
+def test_of_more_than_100_limits_the_lowest_keep_their_names_and_the_rest_are_one() -> None:
+    limits = {f"{number:03}.example": 5 + number for number in range(150)} | {"other": 1}
+    metrics = after(snapshot=of_hosts(*(view(host, limit=limit) for host, limit in limits.items())))
+
+    shown = samples(metrics, "paceproxy_in_flight_limit")
+    assert len(shown) == 101
+    assert shown[("000.example",)] == 5
+    assert shown[("099.example",)] == 104
+    # A host that is called so belongs to the rest.
+    assert shown[("other",)] == 1
+
+
+def test_exactly_100_limits_leave_nothing_to_put_together() -> None:
+    metrics = after(snapshot=of_hosts(*(view(f"{number:03}.example", limit=2) for number in range(100))))
+
+    assert len(samples(metrics, "paceproxy_in_flight_limit")) == 100
 
 
 def test_a_host_has_series_of_its_own_only_while_it_is_off_the_bottom_rung() -> None:
