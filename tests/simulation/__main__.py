@@ -92,8 +92,8 @@ def _pair(text: str) -> tuple[str, str]:
 def _runs(given: argparse.Namespace) -> Iterable[Run]:
     names = dict.fromkeys(name for word in given.scenario for name in _GROUPS.get(word, [word]))
     seeds = range(1, given.seeds + 1) if given.seeds > 1 else [given.seed]
-    base = [_pair(text) for text in given.set]
-    policies = [base, *([*base, *map(_pair, text.split())] for text in given.versus)]
+    base = dict(_pair(text) for text in given.set)
+    policies = [base, *(base | dict(_pair(pair) for pair in text.split()) for text in given.versus)]
     # Side by side what shares an oracle.
     for name, parallel, seed, client, policy in itertools.product(names, given.parallel, seeds, given.client, policies):
         yield Run(
@@ -101,7 +101,7 @@ def _runs(given: argparse.Namespace) -> Iterable[Run]:
             client=client,
             parallel=parallel,
             seed=seed,
-            settings=tuple(policy),
+            settings=tuple(policy.items()),
             changes=tuple(given.site),
             pages_per_slot=given.pages_per_slot,
             round_trip_s=given.round_trip,

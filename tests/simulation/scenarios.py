@@ -6,39 +6,9 @@ can be compared. Beside them are hosts that are well, where no pacing should sho
 
 from dataclasses import replace
 
-from tests.simulation.site_model import (
-    FOREVER,
-    QUICK,
-    SEED,
-    Job,
-    Pool,
-    Scenario,
-    override,
-    page_cost,
-    paths,
-    poisoned,
-    unit,
-    urls,
-)
+from tests.simulation.site_model import FOREVER, SEED, Scenario, override, urls
 
-__all__ = [
-    "ALL",
-    "FOREVER",
-    "HEALTHY",
-    "QUICK",
-    "SCENARIOS",
-    "SEED",
-    "SICK",
-    "Job",
-    "Pool",
-    "Scenario",
-    "override",
-    "page_cost",
-    "paths",
-    "poisoned",
-    "unit",
-    "urls",
-]
+__all__ = ["ALL", "HEALTHY", "SCENARIOS", "SEED", "SICK", "Scenario", "override", "urls"]
 
 _SHOP = Scenario(
     name="shop-pool",

@@ -19,11 +19,12 @@ def test_a_crawl_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_combination_is_run_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ["-s", "healthy,cdn", "-p", "2,3", "-c", "plain,direct-plain", "--seeds", "2", "--pages-per-slot", "4"]
+    wanted += ["--set", "window=600"]
     assert main([*wanted, "--versus", "window=5", "--json", str(tmp_path / "all.json")]) == 0
     rows = [json.loads(line) for line in (tmp_path / "all.json").read_text().splitlines()]
     assert len(rows) == 2 * 2 * 2 * 2 * 2
     assert {(row["parallel"], row["asked"]) for row in rows} == {(2, 8), (3, 12)}
-    assert {row["policy"] for row in rows} == {"", "window=5"}
+    assert {row["policy"] for row in rows} == {"window=600", "window=5"}
     assert {row["seed"] for row in rows} == {1, 2}
     assert all(row["got"] == row["can"] and row["in_vain"] == 0 for row in rows)
     assert len(capsys.readouterr().out.splitlines()) == 2 + 16
@@ -40,7 +41,8 @@ def test_settings_and_numbers_of_the_site_can_be_changed(capsys: pytest.CaptureF
 
 
 def test_a_trace_tells_every_event(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-s", "shop-pool", "-c", "plain-patient", "--site", "pages=12", "--trace"]) == 0
+    wanted = ["-s", "shop-pool", "-c", "plain-patient", "--site", "pages=12", "--set", "in_flight=4", "--trace"]
+    assert main(wanted) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == [
         "t",
@@ -59,6 +61,7 @@ def test_a_trace_tells_every_event(capsys: pytest.CaptureFixture[str]) -> None:
     events = [line.split()[3] for line in lines[:-3]]
     assert events.count("200") == 12
     assert events.count("sent") == events.count("200") + events.count("left")
+    assert lines[3].endswith("sent                   3     0 | in flight 4 of 4, waiting 1")
     assert lines[-1].startswith("| shop-pool")
 
 

@@ -1,8 +1,11 @@
 """The simulated sites against figures that crawls on real sockets came to, and whole crawls through the engine."""
 
+from collections import Counter
+
 import pytest
 
-from proxy_addon.settings import SETTINGS
+from proxy_addon.model import Outcome
+from tests.simulation.crawl import crawl
 from tests.simulation.judge import Judged
 from tests.simulation.runs import Run, run
 
@@ -56,8 +59,30 @@ def test_through_the_engine_a_patient_crawl_of_the_shop_gets_every_page() -> Non
 
 
 def test_through_the_engine_a_healthy_host_is_asked_as_without_it() -> None:
-    judged = run(Run("healthy", settings=(("in_flight", "off"),) if "in_flight" in SETTINGS else ()))
+    judged = run(Run("healthy", settings=(("in_flight", "off"),)))
     assert (judged.got, judged.in_vain, judged.to_direct) == (200, 0, 1.0)
+
+
+def test_the_engine_sees_each_request_as_its_user_does() -> None:
+    wanted = Run("shop-pool")
+    crawled = crawl(wanted.site, 3, wanted.made_settings)
+    outcomes = Counter(ended.outcome for ended in crawled.ended)
+    assert Counter(seen.status for seen in crawled.seen) == {200: 22, None: 9}
+    assert outcomes == {Outcome.SERVED: 22, Outcome.ABANDONED: 9}
+    served = [ended for ended in crawled.ended if ended.outcome is Outcome.SERVED]
+    assert all(ended.sent_at is not None and ended.first_byte_at is not None for ended in served)
+
+
+def test_what_ends_because_the_crawl_is_stopped_counts_for_nobody() -> None:
+    wanted = Run("blackhole", changes=("cap=40",))
+    crawled = crawl(wanted.site, 3, wanted.made_settings)
+    assert (crawled.seen, crawled.ended) == ([], [])
+    assert [arrival.left for arrival in crawled.log] == [30.0] * 5
+
+
+def test_with_a_fixed_limit_of_what_the_shop_can_take_it_does_as_well_as_with_perfect_knowledge() -> None:
+    judged = run(Run("shop-pool", parallel=20, settings=(("in_flight", "2"),)))
+    assert (judged.got, judged.in_vain, judged.most_in_flight, round(judged.ratio, 2)) == (31, 0, 2, 1.0)
 
 
 def test_a_crawl_is_the_same_each_time_and_another_with_another_seed() -> None:

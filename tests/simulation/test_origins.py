@@ -147,6 +147,13 @@ def test_a_thrashing_pool_takes_longer_than_one_that_shares_its_cores() -> None:
     assert ends == [4.9, 6.1]
 
 
+def test_more_cores_that_come_meanwhile_make_pages_sooner() -> None:
+    """Two pages of 1.95 s on one core, which are 3 after a second: 1 to 2 cores until 0.5 s, then enough for both."""
+    asking = Asking(replace(POOL, workers=3, cores=1.0, cores_end=3.0, cores_fall=1.0))
+    asking.ask((0.0, "/p/0"), (0.0, "/p/1"))
+    assert [came[0] for came in asking.came.values()] == [2.1, 2.1]
+
+
 def test_of_several_hosts_only_the_sick_one_is_dead() -> None:
     fleet = replace(PLAIN, hosts=3, sick=2, dead_to=FOREVER)
     statuses = []

@@ -1,9 +1,12 @@
 """The model of the sites, and the oracle, against figures that were measured before there was this code."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.oracle import Best, healthy_oracle, oracle
-from tests.simulation.scenarios import SCENARIOS, Job, Pool, override, page_cost, poisoned, urls
+from tests.simulation.scenarios import ALL, SCENARIOS
+from tests.simulation.site_model import Job, Pool, override, page_cost, poisoned, urls
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,22 @@ from tests.simulation.scenarios import SCENARIOS, Job, Pool, override, page_cost
 def test_the_oracle_of_a_scenario_is_known(name: str, makespan: float, pages: int, how: str) -> None:
     best = oracle(SCENARIOS[name])
     assert (round(best.makespan, 1), best.pages, best.how) == (makespan, pages, how)
+
+
+@pytest.mark.parametrize(
+    ("name", "parallel", "makespan", "how"),
+    [
+        # Pages are counted in lulls, and by the cores that there are at the moment.
+        ("bursty", 2, 73.4, "P in flight"),
+        ("recovering", 20, 142.2, "as many in flight as cores are left"),
+        # What does not thrash is as good with more in flight than it has cores.
+        ("cores-8", 20, 12.6, "always 16 in flight"),
+        ("database", 20, 10.4, "always 4 in flight"),
+    ],
+)
+def test_the_oracle_of_a_further_site_is_known(name: str, parallel: int, makespan: float, how: str) -> None:
+    best = oracle(replace(ALL[name], parallel=parallel))
+    assert (round(best.makespan, 1), best.pages, best.how) == (makespan, ALL[name].pages, how)
 
 
 def test_of_a_black_hole_nothing_can_be_had() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from proxy_addon.clock import sleep
+from tests.simulation import virtual_time
 from tests.simulation.virtual_time import VirtualClock
 
 
@@ -74,3 +75,21 @@ def test_a_wait_that_does_not_ask_the_clock_fails() -> None:
 
     with pytest.raises(AssertionError, match="a timer of the loop's own"):
         VirtualClock().run(scenario())
+
+
+def test_what_spins_at_one_moment_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual_time, "_MOST_TURNS", 100)
+
+    async def turn(times: int) -> None:
+        for _ in range(times):
+            await asyncio.sleep(0)
+
+    async def busy_for_long() -> None:
+        for _ in range(5):
+            await turn(60)
+            await sleep(clock, 1.0)
+
+    clock = VirtualClock()
+    clock.run(busy_for_long())
+    with pytest.raises(AssertionError, match="time stands still: something spins"):
+        VirtualClock().run(turn(200))

@@ -55,7 +55,7 @@ def _state(engine: Engine | None, host: str) -> str:
 
 
 def _view(view: HostView, now: float) -> str:
-    limit = getattr(view, "in_flight_limit", None)
+    limit = view.in_flight_limit
     said = [f"in flight {view.in_flight}" + ("" if limit is None else f" of {limit}"), f"waiting {view.waiting}"]
     state = view.state
     if state.rung:
