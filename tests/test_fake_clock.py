@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from proxy_addon.clock import sleep
 from tests.support.clock import FakeClock
 
 
@@ -152,3 +153,31 @@ def test_the_selector_lets_real_input_and_output_through() -> None:
                 await writer.wait_closed()
 
     assert clock.run(scenario()) == b"hello\n"
+
+
+def test_a_scenario_that_only_waits_is_played_to_its_end() -> None:
+    clock, fired = FakeClock(monotonic=0.0), list[float]()
+
+    async def scenario() -> str:
+        clock.call_at(7200.0, lambda: fired.append(clock.monotonic()))
+        await sleep(clock, 3600.0)
+        return "over"
+
+    assert clock.play(scenario()) == "over"
+    assert (clock.monotonic(), clock.now(), fired) == (3600.0, 1_003_600.0, [])
+
+
+def test_a_scenario_that_waits_for_nothing_is_not_played_for_ever() -> None:
+    async def scenario() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(AssertionError, match="nothing is left that could make the condition true"):
+        FakeClock().play(scenario())
+
+
+def test_what_a_played_scenario_raises_is_raised() -> None:
+    async def scenario() -> None:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        FakeClock().play(scenario())

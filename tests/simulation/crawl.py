@@ -16,7 +16,7 @@ from proxy_addon.settings import Settings
 from proxy_addon.store.memory import MemoryStore
 from tests.simulation.origins import Arrival, Asked, Fields, Host, Site
 from tests.simulation.site_model import Scenario, urls
-from tests.simulation.virtual_time import VirtualClock
+from tests.support.clock import FakeClock
 
 _PORT = 80
 _CLIENT = "192.0.2.7"
@@ -73,11 +73,11 @@ def crawl(
     *,
     round_trip_s: float = 0.0,
     watch: Watch | None = None,
-    clock: VirtualClock | None = None,
+    clock: FakeClock | None = None,
 ) -> Crawl:
     """Ask for every page of the scenario with `scenario.parallel` requests in flight. `settings` None: directly.
-    `clock`: a new one, for those who want to set timers of their own."""
-    clock = clock or VirtualClock()
+    `clock`: one `from_zero`, for those who want to set timers of their own."""
+    clock = clock or from_zero()
 
     async def run() -> Crawl:
         site = Site(scenario, seed, clock)
@@ -92,11 +92,16 @@ def crawl(
         finally:
             await engine.stop()
 
-    return clock.run(run())
+    return clock.play(run())
+
+
+def from_zero() -> FakeClock:
+    """A clock whose monotonic seconds are those since the crawl began."""
+    return FakeClock(monotonic=0.0)
 
 
 class _Crawler:
-    def __init__(self, site: Site, clock: VirtualClock, round_trip_s: float, watch: Watch | None) -> None:
+    def __init__(self, site: Site, clock: FakeClock, round_trip_s: float, watch: Watch | None) -> None:
         self.site = site
         self.clock = clock
         self.way_s = round_trip_s / 2

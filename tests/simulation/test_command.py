@@ -1,11 +1,15 @@
 """`python -m tests.simulation`, as its users type it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.__main__ import main
+from tests.simulation.command import main
+
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_crawl_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +91,6 @@ def test_what_cannot_be_is_refused_with_the_reason(
 def test_several_processes_come_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ["-s", "shop-503,rate-limit", "-c", "plain"]
     main(wanted)
-    one = capsys.readouterr().out
-    main([*wanted, "--jobs", "2"])
-    assert capsys.readouterr().out == one
+    command = [sys.executable, "-m", "tests.simulation", *wanted, "--jobs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=_ROOT)
+    assert (done.stdout, done.stderr, done.returncode) == (capsys.readouterr().out, "", 0)

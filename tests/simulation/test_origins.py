@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from proxy_addon.clock import sleep
+from tests.simulation.crawl import from_zero
 from tests.simulation.origins import Arrival, Asked, Fields, Site
 from tests.simulation.site_model import FOREVER, Scenario, page_cost, ready_at
-from tests.simulation.virtual_time import VirtualClock
 
 PLAIN = Scenario(name="test", about="", pages=50, scale=0.25, cost=2.0, jitter=0.0)
 POOL = replace(PLAIN, cost=1.95, workers=1, cores=1.0, heat_up=0.0)
@@ -21,7 +21,7 @@ class Asking:
     """Requests to a site at set moments, and what came of them."""
 
     def __init__(self, scenario: Scenario, *, seed: int = 3) -> None:
-        self.clock = VirtualClock()
+        self.clock = from_zero()
         self.site = Site(scenario, seed, self.clock)
         self.came: dict[int, Came] = {}
 
@@ -44,7 +44,7 @@ class Asking:
         def leave(asked: Asked) -> None:
             asked.leave()
 
-        self.clock.run(scenario())
+        self.clock.play(scenario())
         return self.site.log
 
     def statuses(self) -> list[int]:

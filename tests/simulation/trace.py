@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from proxy_addon.engine import Engine
 from proxy_addon.model import HostView
-from tests.simulation.crawl import crawl
+from tests.simulation.crawl import crawl, from_zero
 from tests.simulation.judge import Judged
 from tests.simulation.origins import Arrival
 from tests.simulation.runs import Run, judged
-from tests.simulation.virtual_time import VirtualClock
 
 _HEAD = f"{'t':>9} {'host':12} {'page':9} {'event':9} {'latency':>8} {'busy':>5} {'queue':>5} | then, at the engine:\n"
 _SETTLED_S = 1e-6
@@ -20,7 +19,7 @@ _SETTLED_S = 1e-6
 
 def trace(run: Run, write: Callable[[str], object]) -> Judged:
     """Run it, and write a line for every event."""
-    clock, pending = VirtualClock(), deque[str]()
+    clock, pending = from_zero(), deque[str]()
     write(_HEAD)
 
     def watch(what: str, arrival: Arrival, engine: Engine | None) -> None:

@@ -10,6 +10,7 @@ tests use the system clock.
 import asyncio
 import heapq
 import itertools
+import math
 import selectors
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -86,6 +87,16 @@ class FakeClock:
         self._selector = selector = _RestingSelector()
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
             return runner.run(scenario)
+
+    def play[T](self, scenario: Coroutine[Any, Any, T]) -> T:
+        """The same, but time moves by itself: from timer to timer, until the scenario is over."""
+
+        async def whole() -> T:
+            task = asyncio.get_running_loop().create_task(scenario)
+            await self.run_until(task.done, within=math.inf)
+            return task.result()
+
+        return self.run(whole())
 
     async def settle(self) -> None:
         """Let everything happen that can happen now."""
