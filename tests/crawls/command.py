@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from proxy_addon.settings import SettingError
-from tests.crawls import results, tables
+from tests.crawls import report, results, tables
 from tests.crawls.contenders import PEERS, Contender
 from tests.crawls.crawl import DRIVERS
 from tests.crawls.proxies import ROOT, Command, Ours, Proxy
@@ -34,6 +34,7 @@ examples:
   python -m tests.crawls peers                                       everybody else, about 45 minutes
   python -m tests.crawls peers -d plain,plain-patient                these need no set-up
   python -m tests.crawls proxy 'my-proxy --port {{port}}' -s outage    any other proxy
+  python -m tests.crawls report                                      the README's table and chart, from the results
   python -m tests.crawls oracle                                      the best possible result of each scenario
 
 scenarios: {", ".join(SCENARIOS)}
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
+        if given.what == "report":
+            report.write()
+            return 0
         if given.what == "oracle":
             return _show_oracle(given)
         wanted = list(_trials(given))
@@ -89,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for running in (ours, peers, other):
         _add_conditions(running)
+    kinds.add_parser("report", help="write the README's table, all tables and the chart from the stored results")
     best = kinds.add_parser("oracle", help="print the best possible result of each scenario")
     _add_scenarios(best)
     return parser

@@ -46,23 +46,28 @@ def overview(results: Sequence[Result], names: Mapping[str, str], cell: Callable
 
 
 def in_short(result: Result) -> str:
-    """Pages got, time by the oracle's, requests in vain; three lines of a cell."""
+    """Pages got, time by the oracle's, requests in vain. `early`: gave up before the oracle was done."""
     verdict = result.verdict
-    lines = [f"{verdict.got}/{verdict.can}", _ratio(result, digits=1), str(verdict.wasted)]
+    got = f"{verdict.got}/{verdict.can}"
     if not verdict.can:
-        lines[0] = "hangs" if verdict.cut else "none"
-    if not verdict.has_all:
-        lines[0] = f"**{lines[0]}**"
+        got = "hangs" if verdict.cut else "none"
+    lines = [
+        got if verdict.has_all else f"**{got}**",
+        _ratio(result) if verdict.has_all or verdict.ratio > 1 else "early",
+        str(verdict.wasted),
+    ]
+    if (times := _healthy_ratio(result)) is not None:
+        lines.append(f"others {times:.2f}")
     return "<br>".join(lines)
 
 
 def also(result: Result) -> str:
     """What else there is to say of a result."""
     verdict, notes = result.verdict, list(result.verdict.errors)
-    if verdict.healthy_got is not None and verdict.healthy_makespan is not None and verdict.healthy_oracle is not None:
-        pages = f"{verdict.healthy_got}/{_healthy_pages(result)}"
-        times = verdict.healthy_makespan / verdict.healthy_oracle
-        notes.insert(0, f"healthy hosts {pages} in {verdict.healthy_makespan:.1f} s (x{times:.2f})")
+    if (times := _healthy_ratio(result)) is not None:
+        pages = verdict.asked - result.conditions.site().pages
+        took = f"{verdict.healthy_makespan:.1f} s (x{times:.2f})"
+        notes.insert(0, f"healthy hosts {verdict.healthy_got}/{pages} in {took}")
     if verdict.cut:
         notes.append(f"{verdict.cut} pages still open when stopped")
     if result.probe:
@@ -71,17 +76,21 @@ def also(result: Result) -> str:
     return "; ".join(notes)
 
 
-def _healthy_pages(result: Result) -> int:
-    return result.verdict.asked - result.conditions.site().pages
+def _healthy_ratio(result: Result) -> float | None:
+    """The makespan of the healthy hosts by their oracle's, where one of several is sick."""
+    verdict = result.verdict
+    if verdict.healthy_makespan is None or verdict.healthy_oracle is None:
+        return None
+    return verdict.healthy_makespan / verdict.healthy_oracle
 
 
 def _makespan(result: Result) -> str:
     return f"{'>' if result.verdict.cut else ''}{result.verdict.makespan:.1f}"
 
 
-def _ratio(result: Result, *, digits: int = 2) -> str:
+def _ratio(result: Result) -> str:
     """In brackets where pages are missing: giving up quickly is no merit."""
-    shown = f"{result.verdict.ratio:.{digits}f}"
+    shown = f"{result.verdict.ratio:.2f}"
     return f"{'>' if result.verdict.cut else ''}{shown if result.verdict.has_all else f'({shown})'}"
 
 

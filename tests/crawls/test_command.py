@@ -17,7 +17,7 @@ def test_the_help_has_examples_and_every_scenario(capsys: pytest.CaptureFixture[
     assert [name for name in ALL if name not in said] == []
 
 
-@pytest.mark.parametrize("kind", ["paceproxy", "peers", "proxy", "oracle"])
+@pytest.mark.parametrize("kind", ["paceproxy", "peers", "proxy", "report", "oracle"])
 def test_every_kind_of_run_has_a_help(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([kind, "--help"])
