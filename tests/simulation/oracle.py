@@ -6,7 +6,7 @@ Rule: the same pages and the same pool as the simulated site. The oracle is boun
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -25,6 +25,7 @@ from tests.simulation.site_model import (
 )
 
 _LONGEST_S = 1e5
+_FLEET = "healthy hosts at once, the sick one when it is back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,7 @@ def oracle(scenario: Scenario, seed: int = SEED) -> Best:
         how = "one client timeout: nothing can be had, one try is the least it takes to know"
         return Best(scenario.timeout, 0, how)
     if scenario.hosts > 1:
-        how = "healthy hosts at once, the sick one when it is back"
-        return Best(scenario.dead_to + max(costs), scenario.pages * scenario.hosts, how)
+        return Best(_fleet(scenario, costs), scenario.pages * scenario.hosts, _FLEET)
     if scenario.dead_to:
         dead_from, dead_to = scenario.dead_from, scenario.dead_to
         makespan = slots(costs, scenario.parallel, lambda t: dead_to if dead_from <= t < dead_to else t)
@@ -86,6 +86,17 @@ def slots(
     for cost in costs:
         heapq.heappush(free, taken(ready(heapq.heappop(free)), cost))
     return max(free)
+
+
+def _fleet(scenario: Scenario, costs: Sequence[float]) -> float:
+    """The healthy hosts' pages, and then those of the sick one."""
+    well = [cost for cost in costs for _ in range(scenario.hosts - 1)]
+    numbers = iter(range(len(well) + len(costs)))
+    return slots(
+        [*well, *costs],
+        scenario.parallel,
+        lambda t: t if next(numbers) < len(well) else max(t, scenario.dead_to),
+    )
 
 
 def _tries(scenario: Scenario, seed: int, path: str) -> int:
