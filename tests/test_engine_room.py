@@ -106,6 +106,7 @@ async def test_without_a_limit_nobody_waits_for_room(world: World) -> None:
     await world.finish()
 
     assert (visit.ended.waited_s, visit.ended.room_s) == (2.0, 0.0)
+    assert world.process.view() is None
 
 
 @virtual(in_flight=1)
@@ -359,6 +360,47 @@ async def test_what_waited_and_is_sent_again_on_another_connection_keeps_its_pla
     await world.finish()
 
     assert world.paths() == ["first", "second", "second", "third"]
+
+
+@virtual(row=on_rung(1, slot_in=2), in_flight=1)
+async def test_what_is_sent_again_to_a_paced_host_has_the_next_slot(world: World) -> None:
+    first = [TERMINATED]
+    world.origin = lambda hit: first.pop() if hit.path == "first" and first else status(404)
+    for moment, name in enumerate(("first", "second", "third")):
+        await world.pass_until(0.1 * moment)
+        world.visit(name)
+    await world.finish()
+
+    assert [(hit.path, hit.at) for hit in world.hits["shop.example"]] == [
+        ("first", 2),
+        ("first", 4),
+        ("second", 4),
+        ("third", 4),
+    ]
+
+
+@virtual(in_flight=2)
+async def test_what_was_sent_again_has_no_place_to_keep_once_it_has_stalled(world: World) -> None:
+    bad = [TERMINATED, status(500, after_s=3.0)]
+    world.origin = lambda hit: bad.pop(0) if hit.path == "bad" and bad else SLOW_PAGE
+    world.visit("bad")
+    for number in range(6):
+        world.visit(str(number))
+    await world.finish()
+
+    # Pages that were sent after it have come: it does not rest, and still they all go before it.
+    assert world.paths() == ["bad", "0", "bad", "1", "2", "3", "4", "5", "bad"]
+
+
+@virtual(in_flight=1)
+async def test_who_leaves_while_it_rests_has_not_waited_for_room(world: World) -> None:
+    world.origin = always(Answer(error=ErrorName.DNS_TIMEOUT))
+    visit = world.visit()
+    await world.pass_until(1)
+    visit.leave()
+    await world.finish()
+
+    assert (visit.ended.waited_s, visit.ended.room_s) == (1.0, 0.0)
 
 
 @virtual(in_flight=1)

@@ -3,12 +3,16 @@
 And what a limit is told: the whole life of every attempt, in order, whatever becomes of it.
 """
 
+import asyncio
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pytest
 
 from proxy_addon.model import ErrorName, HostState, Outcome
+from proxy_addon.request import Grant, Refusal, Refused
 from tests.support.answers import (
+    HOST,
     PAGE,
     REFUSED,
     SILENT,
@@ -425,3 +429,96 @@ async def test_when_the_limit_shrinks_nobody_goes_until_there_is_room(world: Wor
 
     # Six end at 2, 3, 4, 5, 6 and 7 s: the fifth leaves room for one more.
     assert world.sent() == [0, 0, 0, 0, 0, 0, 6, 7]
+
+
+# Where things meet
+
+
+@virtual(limit=Told, processes=2, row=replace(on_rung(1, slot_in=2.05), in_flight_limit=3, limited_at=START))
+async def test_a_slot_is_not_claimed_of_a_row_that_has_stopped_pacing_meanwhile(world: World) -> None:
+    visit = world.visit()
+    await world.pass_until(2.01)
+    well = HostState(in_flight_limit=3, limited_at=START)
+    assert await world.memory.swap(HOST, 1, well, now=START) == 2
+    await world.finish()
+
+    assert visit.status == 200
+    assert await world.stored() == replace(well, version=2)
+
+
+@virtual(limit=lambda: Told(most=1), row=KNOWN)
+async def test_one_that_gets_no_room_is_told_to_come_again_soon(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    world.visit()
+    impatient = world.visit(window=0)
+    await world.finish()
+
+    assert impatient.refusal == Refusal(Refused.WINDOW_CLOSED, 1.0)
+
+
+@virtual(limit=lambda: Told(most=5), row=on_rung(1, slot_in=2))
+async def test_an_unused_grant_is_not_passed_on_where_there_is_no_room_any_more(world: World) -> None:
+    world.origin = by_path(slow=Answer(after_s=8.0), gone=Answer(connect_s=9.0))
+    world.visit("slow")
+    gone = world.visit("gone")
+    world.visit("next")
+    await world.pass_until(5)
+    of(world.process).most = 1
+    gone.leave()
+    await world.finish()
+
+    assert [(hit.path, hit.at) for hit in world.hits[HOST]] == [("slow", 2), ("next", 10)]
+
+
+@virtual(limit=Told, processes=2)
+async def test_what_another_wrote_before_does_not_undo_what_is_still_to_be_written(world: World) -> None:
+    one, other = world.processes
+    for process in world.processes:
+        process.visit()
+    await world.pass_until(0.91)
+    of(other).found = 4
+    other.visit()
+    await world.pass_until(0.92)
+    one.store.held_back["get"] = asyncio.Event()
+    of(one).found = 6
+    one.visit()
+    await world.pass_until(1.5)
+    one.store.held_back.pop("get").set()
+    await world.pass_until(2)
+    stored = await world.stored()
+
+    assert stored is not None
+    assert (stored.in_flight_limit, stored.limited_at) == (6, START + 0.92)
+    assert (of(one).in_row, of(other).in_row) == ([], [6])
+
+
+@dataclass
+class FoundOverdue(Told):
+    """Finds out that four are too many when one of them is overdue."""
+
+    def overdue(self, grant: Grant, *, now: float) -> None:
+        self.found = 4
+
+
+@virtual(limit=FoundOverdue)
+async def test_what_an_overdue_attempt_tells_is_kept_though_it_goes_on(world: World) -> None:
+    world.origin = always(Answer(after_s=100.0))
+    world.visit(method="POST")
+    await world.pass_until(31)
+    stored = await world.stored()
+    await world.finish()
+
+    assert stored is not None
+    assert (stored.rung, stored.in_flight_limit) == (1, 4)
+
+
+@virtual(limit=lambda: Told(most=1), row=KNOWN)
+async def test_those_who_wait_for_room_at_the_end_of_the_proxy_are_told_to_come_again_soon(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    world.visit()
+    waits = world.visit()
+    await world.pass_until(0.5)
+    world.process.engine.cut_off()
+    await world.finish()
+
+    assert waits.refusal == Refusal(Refused.DRAINING, 1.0)
