@@ -80,7 +80,7 @@ class Grants:
             host.batch_out.add(grant)
         self.leave(host, request)
         if host.limit is not None:
-            host.limit.granted(grant, now=now, more_wait=host.waits_for_room)
+            host.limit.granted(grant, now=now, waiting=host.waiting_for_room)
         if request.answered is not None and not request.answered.done():
             request.answered.set_result(grant)
         return grant
@@ -109,7 +109,7 @@ class Grants:
                 outcome=outcome,
                 error=error,
                 given_up=given_up,
-                more_wait=host.waits_for_room,
+                waiting=host.waiting_for_room,
             )
         self._wake(host)
 

@@ -107,7 +107,7 @@ class Host:
 
     def has_room(self, *, now: float) -> bool:
         """Whether one more attempt may be in flight. Always so for the first: no limit stops a host for good."""
-        return self.limit is None or self.in_flight == 0 or self.limit.room(now=now)
+        return self.limit is None or self.in_flight == 0 or self.limit.room(now=now, waiting=self.waiting_for_room)
 
     @property
     def held_by_limit(self) -> bool:
@@ -115,14 +115,14 @@ class Host:
         return self.limit is not None and not self.paced and not self.releasing
 
     @property
-    def waits_for_room(self) -> bool:
-        """Whether somebody is in line whom nothing but the limit holds now: of a batch, who might have gone with it."""
-        return self.line.in_line > 0 and not self.paced and (not self.releasing or self.batch_left > 0)
+    def waiting_for_room(self) -> int:
+        """How many are in line whom nothing but the limit holds now: of a batch, who might have gone with it."""
+        return 0 if self.paced or (self.releasing and not self.batch_left) else self.line.in_line
 
     @property
     def limit_shown(self) -> int | None:
         """The limit, where it is worth showing: somebody has waited for it, or it is remembered."""
-        if self.limit is None or not (self.waited_for_room or self.waits_for_room or self.limit_in_row):
+        if self.limit is None or not (self.waited_for_room or self.waiting_for_room or self.limit_in_row):
             return None
         return self.limit.limit
 

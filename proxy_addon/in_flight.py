@@ -22,12 +22,12 @@ class Limit(ABC):
     """It holds for late attempts too: somebody has said so, it is no guess."""
 
     @abstractmethod
-    def room(self, *, now: float) -> bool:
-        """Whether one more attempt may be granted."""
+    def room(self, *, now: float, waiting: int) -> bool:
+        """Whether one more attempt may be granted. `waiting`: as for `granted`, whoever it is for included."""
 
     @abstractmethod
-    def granted(self, grant: Grant, *, now: float, more_wait: bool) -> None:
-        """An attempt is granted. `more_wait`: others are in line, and nothing but this limit holds them."""
+    def granted(self, grant: Grant, *, now: float, waiting: int) -> None:
+        """An attempt is granted. `waiting`: how many others are in line, held by nothing but this limit."""
 
     def sent(self, grant: Grant, *, now: float) -> None:  # noqa: B027
         """Its first byte goes out. An attempt that never gets so far is only ended."""
@@ -44,7 +44,7 @@ class Limit(ABC):
         outcome: Outcome,
         error: ErrorName | None,
         given_up: bool,
-        more_wait: bool,
+        waiting: int,
     ) -> None:
         """An attempt is over, and no longer in flight. `given_up`: nobody waited for what it would bring.
 
@@ -76,10 +76,10 @@ class FixedLimit(Limit):
         self._limit = limit
         self._in_flight = 0
 
-    def room(self, *, now: float) -> bool:
+    def room(self, *, now: float, waiting: int) -> bool:
         return self._in_flight < self._limit
 
-    def granted(self, grant: Grant, *, now: float, more_wait: bool) -> None:
+    def granted(self, grant: Grant, *, now: float, waiting: int) -> None:
         self._in_flight += 1
 
     def ended(
@@ -90,7 +90,7 @@ class FixedLimit(Limit):
         outcome: Outcome,
         error: ErrorName | None,
         given_up: bool,
-        more_wait: bool,
+        waiting: int,
     ) -> None:
         self._in_flight -= 1
 
@@ -111,10 +111,10 @@ class LearnedLimit(Limit):
         self._shrunk: float | None = None
         """When it last did: attempts from before say nothing more."""
 
-    def room(self, *, now: float) -> bool:
+    def room(self, *, now: float, waiting: int) -> bool:
         return self._in_flight < self._limit
 
-    def granted(self, grant: Grant, *, now: float, more_wait: bool) -> None:
+    def granted(self, grant: Grant, *, now: float, waiting: int) -> None:
         self._in_flight += 1
 
     def overdue(self, grant: Grant, *, now: float) -> None:
@@ -128,10 +128,10 @@ class LearnedLimit(Limit):
         outcome: Outcome,
         error: ErrorName | None,
         given_up: bool,
-        more_wait: bool,
+        waiting: int,
     ) -> None:
         self._in_flight -= 1
-        if outcome is Outcome.SERVED and more_wait:
+        if outcome is Outcome.SERVED and waiting:
             self._limit += 1
         elif outcome is Outcome.STALL and not grant.overdue:
             self._shrink(grant, now)

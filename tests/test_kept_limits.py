@@ -374,14 +374,14 @@ async def test_what_is_passed_on_is_granted_after_the_other_has_ended(world: Wor
 
 
 @virtual(limit=lambda: Told(most=1))
-async def test_whether_others_wait_for_room_is_told_at_each_grant_and_each_end(world: World) -> None:
+async def test_how_many_others_wait_for_room_is_told_at_each_grant_and_each_end(world: World) -> None:
     world.origin = always(SLOW_PAGE)
     for _ in range(3):
         world.visit()
     await world.finish()
 
     assert of(world.process).names == ["granted", "sent", "ended"] * 3
-    assert of(world.process).more_wait == [False, True, True, True, False, False]
+    assert of(world.process).waiting == [0, 2, 1, 1, 0, 0]
 
 
 @virtual(limit=Told, row=on_rung(1, slot_in=2))
@@ -391,7 +391,7 @@ async def test_who_waits_for_a_slot_does_not_wait_for_room(world: World) -> None
         world.visit()
     await world.finish()
 
-    assert set(of(world.process).more_wait) == {False}
+    assert set(of(world.process).waiting) == {0}
 
 
 @virtual(limit=lambda: Told(most=1))

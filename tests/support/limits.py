@@ -16,16 +16,16 @@ class Told(Limit):
     in_row: list[int] = field(default_factory=list)
     """What it was told to remember, in order."""
     calls: list[tuple[str, Grant]] = field(default_factory=list)
-    more_wait: list[bool] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
     """At each grant and each end."""
     ends: list[tuple[Outcome, ErrorName | None, bool]] = field(default_factory=list)
 
-    def room(self, *, now: float) -> bool:
+    def room(self, *, now: float, waiting: int) -> bool:
         return len(self.in_flight) < self.most
 
-    def granted(self, grant: Grant, *, now: float, more_wait: bool) -> None:
+    def granted(self, grant: Grant, *, now: float, waiting: int) -> None:
         self.calls.append(("granted", grant))
-        self.more_wait.append(more_wait)
+        self.waiting.append(waiting)
 
     def sent(self, grant: Grant, *, now: float) -> None:
         self.calls.append(("sent", grant))
@@ -41,10 +41,10 @@ class Told(Limit):
         outcome: Outcome,
         error: ErrorName | None,
         given_up: bool,
-        more_wait: bool,
+        waiting: int,
     ) -> None:
         self.calls.append(("ended", grant))
-        self.more_wait.append(more_wait)
+        self.waiting.append(waiting)
         self.ends.append((outcome, error, given_up))
 
     @property
