@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,8 @@ class Notebook:
     """Real seconds per simulated one: every time constant of a crawler is multiplied by it."""
     proxy: str | None
     """The URL of the proxy to go through."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Real seconds."""
     _zero: float | None = None
     _first: dict[str, float] = field(default_factory=dict)
     _outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -49,5 +52,6 @@ class Notebook:
 
     def _now(self) -> float:
         if self._zero is None:
-            self._zero = time.monotonic()
-        return (time.monotonic() - self._zero) / self.scale
+            self._zero = self.monotonic()
+            return 0.0
+        return (self.monotonic() - self._zero) / self.scale

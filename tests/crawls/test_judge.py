@@ -31,10 +31,10 @@ def test_a_crawl_that_got_everything() -> None:
 
 def test_failures_are_counted_as_the_user_learnt_of_them() -> None:
     outcomes = [
-        outcome(3, 0.0, 9.0),
-        outcome(0, 0.0, 1.0),
         outcome(2, 0.0, 8.0, None, "TimeoutError"),
+        outcome(3, 0.0, 9.0),
         outcome(1, 0.0, 7.0, 503),
+        outcome(0, 0.0, 1.0),
     ]
     verdict = judge(SITE, 3, outcomes, [arrival(0.0), arrival(1.0, 503), arrival(2.0, 200, left=8.0), arrival(3.0)])
     assert (verdict.got, verdict.failed, verdict.streak, verdict.has_all) == (2, 2, 2, False)

@@ -23,12 +23,14 @@ def test_a_plain_crawl_of_a_healthy_host_gets_every_page(tmp_path: Path) -> None
     assert len(read_lines(kept / "shop.jsonl")) == 10
 
 
-def test_a_crawl_through_ours_is_in_scaled_time(tmp_path: Path) -> None:
-    # In real seconds the window of each page would be 60 s long, and here it is 0.6 s.
-    ours = Contender("paceproxy-plain-patient", "plain-patient", Ours({"window": "60", "in_flight": "off"}))
-    verdict = run(Trial("blackhole", ours, ("pages=2", "cap=900"), scale=0.01)).verdict
-    assert (verdict.got, verdict.cut, verdict.errors) == (0, 0, ("2x 504",))
-    assert verdict.makespan >= 30.0
+def test_a_crawl_through_ours_is_in_scaled_time() -> None:
+    # In real seconds each attempt would take 20 s, and here it takes 0.2 s. By default there would be others.
+    ours = Contender("paceproxy-plain-patient", "plain-patient", Ours({"attempt-timeout": "20", "max_attempts": "1"}))
+    result = run(Trial("blackhole", ours, ("pages=2", "cap=1500"), scale=0.01))
+    verdict = result.verdict
+    assert (verdict.got, verdict.cut, verdict.errors, verdict.received) == (0, 0, ("2x 504",), 2)
+    assert verdict.makespan >= 20.0
+    assert result.conditions.options == ("attempt-timeout=20", "max_attempts=1")
 
 
 def test_a_shop_is_probed_a_while_after_the_crawl_directly() -> None:
