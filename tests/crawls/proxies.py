@@ -80,15 +80,18 @@ def process(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process group of our own, while the context lasts. What it says goes to a file."""
     with log.open("wb") as said:
-        started = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
-            start_new_session=True,
-        )
+        try:
+            started = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise RuntimeError(f"{command[0]} is not there; `sh tests/crawls/setup.sh` installs the peers") from error
     try:
         yield started
     finally:

@@ -8,7 +8,7 @@ from tests.simulation.scenarios import SCENARIOS
 
 _COLUMNS: Mapping[str, Callable[[Result], object]] = MappingProxyType(
     {
-        "driver": lambda result: result.conditions.contender,
+        "driver": lambda result: " ".join([result.conditions.contender, *result.conditions.options]),
         "asked": lambda result: result.verdict.asked,
         "got": lambda result: result.verdict.got,
         "failed": lambda result: result.verdict.failed,

@@ -52,6 +52,11 @@ def test_a_proxy_that_does_not_start_is_told_of_with_what_it_said() -> None:
         run(Trial("healthy", broken, ("pages=1",)))
 
 
+def test_peers_that_are_not_installed_are_told_of_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"venv/bin/python is not there; `sh tests/crawls/setup\.sh` installs"):
+        run(Trial("healthy", PEERS["scrapy"], ("pages=1",), peers=tmp_path))
+
+
 def test_the_process_of_a_crawl_needs_nothing_of_ours() -> None:
     # It runs in environments that hold another crawler and nothing else.
     foreign = {"aiohttp", "crawlee", "mitmproxy", "proxy_addon", "pydantic", "scrapy", "urllib3"}
