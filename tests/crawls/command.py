@@ -31,7 +31,7 @@ examples:
   python -m tests.crawls paceproxy -s shop-pool --parallel 5,20,50 --pages 400
   python -m tests.crawls paceproxy --option window=300 --option in_flight=off
   sh tests/crawls/setup.sh                                           install the peers, once, into build/peers
-  python -m tests.crawls peers                                       everybody else, about 45 minutes
+  python -m tests.crawls peers                                       everybody else, about half an hour
   python -m tests.crawls peers -d plain,plain-patient                these need no set-up
   python -m tests.crawls proxy 'my-proxy --port {{port}}' -s outage    any other proxy
   python -m tests.crawls report                                      the README's table and chart, from the results
