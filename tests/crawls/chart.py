@@ -163,8 +163,9 @@ def _course(panel: _Panel, crawl: Course, side: Side) -> list[str]:
     if panel.x(crawl.end) < (_LEFT + _RIGHT) / 2:
         return [*parts, _text(x + 12, y + 24, f"{label} after {crawl.end:.0f} s", side)]
     label += f", {len(crawl.failures)} failed" if crawl.failures else ""
-    # Above ours and below the other: they do not meet, since ours does not get fewer pages.
-    return [*parts, _text(_RIGHT, y - 16 if side == "with" else y + 30, label, side, anchor="end")]
+    # Above ours and below the other, so that they do not meet: ours does not get fewer pages.
+    above = side == "with" and crawl.got < panel.most
+    return [*parts, _text(_RIGHT, y - 16 if above else y + 30, label, side, anchor="end")]
 
 
 def _told(site: Scenario, without: Course, with_ours: Course) -> str:

@@ -201,13 +201,15 @@ def _run_all(wanted: Sequence[Trial], kept: Path | None) -> int:
         found = []
         for trial in group:
             try:
-                found.append(run(trial))
+                result = run(trial)
             except (RuntimeError, OSError, AssertionError, subprocess.SubprocessError) as error:
                 notes = "\n".join(getattr(error, "__notes__", []))
                 sys.stderr.write(f"{name} {trial.contender.label}: could not run: {error}\n{notes[-800:]}")
                 failures += 1
-        if kept:
-            results.keep(kept, found)
+                continue
+            found.append(result)
+            if kept:
+                results.keep(kept, [result])
         _say(f"\n{_headline(override(ALL[name], changes), changes, wanted[0].seed)}\n{tables.all_columns(found)}")
         if found:
             load = max(result.conditions.load for result in found)

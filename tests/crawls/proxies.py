@@ -34,6 +34,8 @@ class Ours:
     """Paceproxy as it is in this clone. `options`: its settings by name, durations in simulated seconds."""
 
     options: Mapping[str, str] = field(default_factory=dict)
+    command: Sequence[str] | None = REAL_COMMAND
+    """None: a fork of a process that has imported everything already; it starts sooner, which only tests need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def running(proxy: Proxy, *, scale: float, folder: Path, peers: Path) -> Iterato
     if isinstance(proxy, Ours):
         environment = scaled_environment(scale, proxy.options) | {"PYTHONPATH": str(ROOT)}
         flags = ("--listen", "127.0.0.1:0", "--admin", "off", "--store", "memory:", "--confdir", str(folder))
-        with Paceproxy(*flags, environment=environment, command=REAL_COMMAND) as ours:
+        with Paceproxy(*flags, environment=environment, command=proxy.command) as ours:
             yield ours.url
         return
     port = free_port()

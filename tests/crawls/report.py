@@ -91,6 +91,8 @@ def incident(kept: Path) -> str:
 
     def course(contender: str) -> chart.Course:
         folder = kept / f"{INCIDENT}--{contender}"
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not there; run the crawls with `-s {INCIDENT} --keep {kept}`")
         arrivals = [Arrival(**line) for line in read_lines(folder / "shop.jsonl")]
         return chart.course(read_outcomes(folder / "crawl.jsonl"), arrivals)
 

@@ -52,8 +52,8 @@ class Trial:
         site = override(ALL[self.scenario], self.changes)
         return replace(site, scale=self.scale or site.scale)
 
-    @property
-    def conditions(self) -> Conditions:
+    def conditions(self, *, load: float) -> Conditions:
+        """For the record. `load`: the machine's average over the last minute."""
         proxy = self.contender.proxy
         options = proxy.options if isinstance(proxy, Ours) else {}
         return Conditions(
@@ -63,7 +63,7 @@ class Trial:
             options=tuple(sorted(f"{name}={value}" for name, value in options.items())),
             scale=self.site.scale,
             seed=self.seed,
-            load=round(os.getloadavg()[0], 1),
+            load=round(load, 1),
             tool=version_of(self.contender, self.peers),
             date=datetime.now(UTC).date().isoformat(),
         )
@@ -81,7 +81,7 @@ def run(trial: Trial) -> Result:
             serving = running(proxy, scale=site.scale, folder=folder / "proxy", peers=trial.peers) if proxy else None
             with serving or nullcontext() as url:
                 outcomes = _crawl(trial, trial.contender.driver, port, folder, proxy=url)
-                conditions = trial.conditions
+                load, _, _ = os.getloadavg()
                 probe = None
                 if site.probe_after:
                     time.sleep(site.probe_after * site.scale)
@@ -92,7 +92,7 @@ def run(trial: Trial) -> Result:
         trial.kept.mkdir(parents=True, exist_ok=True)
         write_lines(trial.kept / "shop.jsonl", arrivals)
         write_lines(trial.kept / "crawl.jsonl", outcomes)
-    return Result(conditions, judge(site, trial.seed, outcomes, arrivals), probe)
+    return Result(trial.conditions(load=load), judge(site, trial.seed, outcomes, arrivals), probe)
 
 
 @contextmanager

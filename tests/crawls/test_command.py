@@ -1,7 +1,10 @@
 """The command's help, its refusals, and which runs its arguments mean."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.crawls import results
 from tests.crawls.command import main, trials
 from tests.crawls.contenders import PEERS
 from tests.crawls.proxies import Ours
@@ -75,3 +78,17 @@ def test_the_oracle_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         "mixed-fleet     93.5 s   200 pages  healthy hosts at once, the sick one when it is back",
         "                15.6 s  its healthy hosts alone",
     ]
+
+
+def test_a_run_is_printed_and_kept_and_one_that_cannot_be_is_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "results.jsonl"
+    conditions = ["-s", "healthy", "--pages", "3", "--scale", "0.1", "--peers", str(tmp_path), "--results", str(kept)]
+    assert main(["peers", "-d", "scrapy,plain", *conditions]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("healthy scrapy: could not run: ")
+    assert "\nhealthy pages=3: a fast, healthy host: no pacing should show\noracle 0.1 s, 3 pages: " in said.out
+    assert "| plain  | 3     | 3   | 0 " in said.out
+    (result,) = results.read(kept)
+    assert (result.conditions.contender, result.conditions.changes, result.verdict.got) == ("plain", ("pages=3",), 3)

@@ -1,5 +1,7 @@
 """What the repository shows is what its stored results say."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.crawls.report import README, all_tables, incident, readme_table, stored, with_table
@@ -37,6 +39,11 @@ def test_the_stored_results_are_of_the_usual_length() -> None:
 def test_a_readme_without_the_markers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"README\.md has no <!-- crawls -->"):
         with_table("# Paceproxy\n", "| |")
+
+
+def test_a_chart_of_runs_that_were_not_kept_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"shop-pool--plain is not there; run the crawls with .* --keep"):
+        incident(tmp_path)
 
 
 def test_only_what_is_between_the_markers_is_written() -> None:

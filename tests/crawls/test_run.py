@@ -25,7 +25,8 @@ def test_a_plain_crawl_of_a_healthy_host_gets_every_page(tmp_path: Path) -> None
 
 def test_a_crawl_through_ours_is_in_scaled_time() -> None:
     # In real seconds each attempt would take 20 s, and here it takes 0.2 s. By default there would be others.
-    ours = Contender("paceproxy-plain-patient", "plain-patient", Ours({"attempt-timeout": "20", "max_attempts": "1"}))
+    options = {"attempt-timeout": "20", "max_attempts": "1"}
+    ours = Contender("paceproxy-plain-patient", "plain-patient", Ours(options, command=None))
     result = run(Trial("blackhole", ours, ("pages=2", "cap=1500"), scale=0.01))
     verdict = result.verdict
     assert (verdict.got, verdict.cut, verdict.errors, verdict.received) == (0, 0, ("2x 504",), 2)
