@@ -32,7 +32,7 @@ def test_a_fixed_limit_has_room_for_as_many_as_it_says() -> None:
     first = grant(limit, now=0.0)
     assert limit.room(now=0.0, waiting=0)
     grant(limit, now=0.0)
-    assert not limit.room(now=1_000.0)
+    assert not limit.room(now=1_000.0, waiting=0)
     end(limit, first, now=1.0)
     assert limit.room(now=1.0, waiting=0)
 
