@@ -126,6 +126,10 @@ class Engine:
             self._grants.leave(host, request)
             request.waited_s += self._clock.monotonic() - since
 
+    def goes_soon(self, request: Request) -> bool:
+        """Whether a wait that begins now would be short, its host being well and its line too."""
+        return self._hosts[request.host].goes_soon and not ladder.paces(self._rows.get(request.host))
+
     def sending(self, request: Request) -> None:
         """The first byte of the attempt is handed to the socket."""
         grant = request.grant

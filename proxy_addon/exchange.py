@@ -119,6 +119,9 @@ class Pacing(Protocol):
     def grant(self, exchange: Exchange) -> bool:
         """Set `answer` and return True if that needs no wait; else return False, and the layer yields the hook."""
 
+    def goes_soon(self, exchange: Exchange) -> bool:
+        """Asked after a `grant` of False: whether it may keep its idle connection to the origin while it waits."""
+
     def sending(self, exchange: Exchange) -> None: ...
 
     def overdue(self, exchange: Exchange) -> None: ...

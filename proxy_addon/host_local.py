@@ -120,6 +120,15 @@ class Host:
         return 0 if self.paced or (self.releasing and not self.batch_left) else self.line.in_line
 
     @property
+    def goes_soon(self) -> bool:
+        """Whether who enters the line now waits for little: nothing but the limit, and fewer than that go before it.
+
+        A new connection for each page would cost a healthy host more than such a wait. But no more than the limit are
+        kept for it, however long the line is: to a small host an idle connection may be a worker that is busy.
+        """
+        return self.limit is not None and self.held_by_limit and self.line.in_line < self.limit.limit
+
+    @property
     def limit_shown(self) -> int | None:
         """The limit, where it is worth showing: somebody has waited for it, or it is remembered."""
         if self.limit is None or not (self.waited_for_room or self.waiting_for_room or self.limit_in_row):

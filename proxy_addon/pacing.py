@@ -132,6 +132,9 @@ class Pacer:
         exchange.answer = Send(self._settings.connect_timeout, grant.limit_s, grant.overdue_s)
         return True
 
+    def goes_soon(self, exchange: Exchange) -> bool:
+        return self.ready and self._engine.goes_soon(self._ticket(exchange))
+
     async def hold(self, exchange: Exchange) -> None:
         """The wait of the hook `pace_hold`. Leaves `answer` empty for a client that has gone."""
         result = await self._engine.hold(self._ticket(exchange))

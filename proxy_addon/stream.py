@@ -103,7 +103,8 @@ class PacedHttpStream(CuttingOff):
         self.phase = Phase.HELD
         exchange.answer = None
         if not (at_once and self.pacing.grant(exchange)):
-            yield from self.parent.let_idle_go((self.flow.request.host, self.flow.request.port))
+            if not (at_once and self.pacing.goes_soon(exchange)):
+                yield from self.parent.let_idle_go((self.flow.request.host, self.flow.request.port))
             yield PaceHoldHook(exchange)
             if (yield from self.check_killed(True)):
                 return None

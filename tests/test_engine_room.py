@@ -416,6 +416,44 @@ async def test_what_is_overdue_is_still_in_flight(world: World) -> None:
     assert seen == [1, 1]
 
 
+# Who goes soon
+
+
+@virtual(in_flight=2)
+async def test_those_go_soon_before_whom_fewer_wait_for_room_than_the_limit(world: World) -> None:
+    world.origin = always(SLOW_PAGE)
+    newcomer = world.process.engine.accept("shop.example", method="GET", window_s=600)
+    soon = []
+    for _ in range(6):
+        world.visit()
+        await world.clock.settle()
+        soon.append(world.process.engine.goes_soon(newcomer))
+    world.process.engine.close(newcomer)
+    world.process.events.pop()
+    await world.finish()
+
+    # Two are in flight; then one, two, three and four wait.
+    assert soon == [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("row", [on_rung(1, slot_in=2), HostState(blocked_until=START + 9)])
+def test_nobody_goes_soon_to_a_paced_host(row: HostState) -> None:
+    @virtual(row=row, in_flight=2)
+    async def crawl(world: World) -> None:
+        visit = world.visit()
+        assert not world.process.engine.goes_soon(visit.request)
+        await world.finish()
+
+    crawl()
+
+
+@virtual()
+async def test_without_a_limit_nobody_waits_and_goes_soon(world: World) -> None:
+    visit = world.visit()
+    assert not world.process.engine.goes_soon(visit.request)
+    await world.finish()
+
+
 # Hosts that have a row
 
 

@@ -90,6 +90,30 @@ def test_one_that_leaves_makes_room_and_one_that_waits_is_never_sent(proxy: Pace
     assert [request.path for request in origin.requests] == ["/a", "/b", "/d"]
 
 
+def test_who_goes_soon_keeps_its_connection_and_no_more_than_the_limit_do(proxy: Paceproxy, origin: Origin) -> None:
+    origin.mode = FINE
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(proxy.port)) for _ in range(7)]
+        for client in clients:
+            client.get(origin.url("/first"))
+            assert client.answer().status == 200
+        assert len(origin.connections) == 7
+        gate = Gate()
+        origin.mode = chain(gate, FINE)
+        for client in clients[:2]:
+            client.get(origin.url("/second"))
+        origin.wait_for(lambda o: o.hits("/second") == 2)
+        for waiting, client in enumerate(clients[2:], start=1):
+            client.get(origin.url("/second"))
+            proxy.wait_for_metric("paceproxy_waiting_requests", waiting)
+        # Of the five that wait, the two that are next.
+        origin.wait_for(lambda o: sum(connection.closed_at is None for connection in o.connections) == 4)
+        gate.opened = True
+        assert [client.answer().status for client in clients] == [200] * 7
+
+    assert len(origin.connections) == 10
+
+
 def test_another_host_is_not_held_back(proxy: Paceproxy, origin: Origin) -> None:
     gate = Gate()
     with Origin() as other, ExitStack() as stack:

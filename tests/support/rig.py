@@ -92,6 +92,9 @@ class ScriptedPacing:
         exchange.answer = self._answer(exchange)
         return True
 
+    def goes_soon(self, exchange: Exchange) -> bool:
+        return False
+
     async def wait(self, exchange: Exchange) -> None:
         """The hook `pace_hold`."""
         self._note("hold", exchange)
