@@ -3,7 +3,7 @@
 Public are the command `paceproxy`, the addon in `addon.py`, the settings and the metrics; the modules here are
 internal and may change in any release. One direction: layer → pacing → engine → store. Where to look for what:
 
-    ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row)
+    ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row), changes.py
     stall, retry                               retry.py (what a reply means)
     Retry-After, rate limits, quota            rate_limits.py
     window                                     window.py (what a request asks for)

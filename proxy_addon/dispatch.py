@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from proxy_addon import host_log, ladder
+from proxy_addon import changes, host_log, ladder
 from proxy_addon.clock import Clock
 from proxy_addon.grants import Grants
 from proxy_addon.host_local import Happened, Host
@@ -112,8 +112,8 @@ class Dispatch:
     async def _write(self, host: Host, happened: Happened) -> None:
         """Apply one change to the row, against all who write to it."""
         change, before = happened.change, None
-        if isinstance(change, ladder.GivenBack) and happened.grant is not None:
-            change = ladder.GivenBack(change.at, change.sent_at, wrote=happened.grant.wrote)
+        if isinstance(change, changes.GivenBack) and happened.grant is not None:
+            change = changes.GivenBack(change.at, change.sent_at, wrote=happened.grant.wrote)
 
         def decide(stored: HostState | None, now: float) -> HostState | None:
             nonlocal before
@@ -129,9 +129,9 @@ class Dispatch:
         host_log.tell_change(host, old, row, clock=self._clock, settings=self._settings)
         if row is None:
             return
-        if isinstance(change, ladder.Sent) and happened.grant is not None and row.next_slot_at != old.next_slot_at:
+        if isinstance(change, changes.Sent) and happened.grant is not None and row.next_slot_at != old.next_slot_at:
             happened.grant.wrote = row.next_slot_at
-        if isinstance(change, ladder.Stalled) and row.paused_until > old.paused_until:
+        if isinstance(change, changes.Stalled) and row.paused_until > old.paused_until:
             self._paused(host, row, happened.request)
 
     def _paused(self, host: Host, row: HostState, request: Request | None) -> None:
@@ -289,7 +289,7 @@ class Dispatch:
         if waiter.gone and (head := host.line.head()):
             waiter = head
         if waiter.gone:
-            back = ladder.GivenBack(self._clock.now(), None, wrote)
+            back = changes.GivenBack(self._clock.now(), None, wrote)
             self.happen(host, Happened(back))
         else:
             self.grants.grant(host, waiter.item, rung=rung, wrote=wrote)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 
-from proxy_addon import ladder
+from proxy_addon import changes, ladder
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host, Hosts
@@ -105,7 +105,7 @@ class Engine:
             row = self._dispatch.row(host)
             if ladder.paces(row) and not ladder.spent(row, now=self._clock.now()):
                 return None
-            self._dispatch.happen(host, Happened(ladder.Checked(self._clock.now())))
+            self._dispatch.happen(host, Happened(changes.Checked(self._clock.now())))
         return self._grants.grant(host, request, rung=0)
 
     async def hold(self, request: Request) -> Grant | Refusal:
@@ -147,7 +147,7 @@ class Engine:
             if ladder.paces(row):
                 pace_s = ladder.pace_s(row, self._settings) * self._rows.pace_factor
                 if grant.sent_at + pace_s > row.next_slot_at:
-                    self._dispatch.happen(host, Happened(ladder.Sent(grant.sent_at), grant=grant))
+                    self._dispatch.happen(host, Happened(changes.Sent(grant.sent_at), grant=grant))
         self._dispatch.wake(host)
 
     def overdue(self, request: Request) -> None:
@@ -289,7 +289,7 @@ class Engine:
                     continue  # Its host is not touched: that would push others out of memory.
                 host = self._hosts[name]
                 if host.settled:
-                    self._dispatch.happen(host, Happened(ladder.Checked(now)))
+                    self._dispatch.happen(host, Happened(changes.Checked(now)))
 
     def _emit(self, event: Event) -> None:
         for listener in self._listeners:

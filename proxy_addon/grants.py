@@ -32,8 +32,9 @@ class Grants:
     def enter(self, host: Host, request: Request) -> "asyncio.Future[Grant | Refusal]":
         """Take a place in the line; the future says what it came to."""
         now = self._clock.monotonic()
-        waiter = Waiter(request, request.window_s, request.closes, request.rests_for_page, since=now)
-        not_before = 0.0 if host.page_since(request.rests_for_page) else request.not_before
+        rests_for_page = request.rests_for_page if request.rested is None else -math.inf
+        waiter = Waiter(request, request.window_s, request.closes, rests_for_page, since=now)
+        not_before = 0.0 if host.rest_is_over(request) else request.not_before
         if not request.keeps_place:
             request.entered = now
         request.keeps_place = False

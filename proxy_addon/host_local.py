@@ -10,14 +10,19 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from proxy_addon.changes import Change
 from proxy_addon.in_flight import Limit
-from proxy_addon.ladder import Change
 from proxy_addon.line import Line
 from proxy_addon.model import LastStall
 from proxy_addon.request import Grant, Request
 
 STALLED_REQUESTS_KNOWN = 4
 """Evidence (b) asks whether at most three requests have stalled since the last page: a fourth settles it."""
+LATELY = 8
+"""So many attempts show what is usual for a host: ..."""
+FEW = 2
+"""... no more than so many stalls of them are few. A host that fails one request in ten at random has more in 4 % of
+all cases; one that is full turns away about every other."""
 HOSTS_REMEMBERED = 10_000
 """Idle hosts whose evidence is kept; beyond that the longest untouched go. About 1 KB each."""
 
@@ -82,6 +87,8 @@ class Host:
     """Of the attempts that were served, when the one sent last was sent."""
     stalled_since: set[int] = field(default_factory=set)
     """Which requests have stalled since the last page, at most `STALLED_REQUESTS_KNOWN`, by number."""
+    stalled_lately: int = (1 << LATELY) - 1
+    """The last `LATELY` attempts, a bit for each, 1 for a stall; so are those not made yet."""
     last_stall: LastStall | None = None
     silence_s: float = 0.0
     """For how long clients have waited for a head in vain since an attempt last had an outcome. What overlaps counts
@@ -144,6 +151,7 @@ class Host:
         self.served = at
         self.served_sent = sent if self.served_sent is None else max(sent, self.served_sent)
         self.stalled_since.clear()
+        self._note_outcome(stalled=False)
 
     def note_silence(self, *, since: float, now: float, lasts_s: float) -> None:
         """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile.
@@ -158,10 +166,25 @@ class Host:
     def note_stalled(self, request: Request) -> None:
         if len(self.stalled_since) < STALLED_REQUESTS_KNOWN:
             self.stalled_since.add(request.number)
+        self._note_outcome(stalled=True)
+
+    def _note_outcome(self, *, stalled: bool) -> None:
+        self.stalled_lately = (self.stalled_lately << 1 | stalled) & ((1 << LATELY) - 1)
+
+    @property
+    def stalls_rarely(self) -> bool:
+        """Whether it serves nearly all that it is sent."""
+        return self.stalled_lately.bit_count() <= FEW
 
     def page_since(self, moment: float | None) -> bool:
         """Whether an attempt sent after `moment` was served; False where that is None."""
         return moment is not None and self.served_sent is not None and self.served_sent > moment
+
+    def rest_is_over(self, request: Request) -> bool:
+        """Whether the page has come that ends the request's rest."""
+        if request.rested is not None:
+            return self.served is not None and self.served > request.rested
+        return self.page_since(request.rests_for_page)
 
     def page_at_fault(self, request: Request, status: int | None) -> bool:
         """Whether there is evidence that `request` keeps failing though the host is well.

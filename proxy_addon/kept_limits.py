@@ -6,7 +6,7 @@ other processes, and forgives. What a limit remembers, and what it makes of bein
 
 from collections.abc import Callable
 
-from proxy_addon import ladder
+from proxy_addon import changes, ladder
 from proxy_addon.clock import Clock
 from proxy_addon.host_local import Happened, Host
 from proxy_addon.in_flight import Limit
@@ -42,7 +42,7 @@ class KeptLimits:
         """Have the row say what the limit has found out, if that is new."""
         if host.limit is not None and host.limit.remembered != host.limit_remembered:
             host.limit_remembered = host.limit_in_row = host.limit.remembered
-            self._happen(host, Happened(ladder.Limited(self._clock.now(), host.limit_in_row)))
+            self._happen(host, Happened(changes.Limited(self._clock.now(), host.limit_in_row)))
 
     def follow(self, host: Host) -> None:
         """Tell the limit what the row says, if that is new: from before, from another process, or that it is forgiven.

@@ -5,76 +5,14 @@ that paces is healthy, be it that there is none (None) or that it only keeps a l
 whose turn it is (`line.py`), who wins a race (`store/`), what a reply means (`retry.py`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeGuard, assert_never
 
+from proxy_addon.changes import Change, Checked, GivenBack, Limited, Sent, Served, Stalled
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
 
 HEALTHY = HostState()
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """An attempt began to be sent."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """An attempt brought a page."""
-
-    at: float
-    sent_at: float
-    quota_s: float | None = None
-    """The reply said that the quota is used up for so many seconds."""
-    began_pause_until: float | None = None
-    """The same attempt was recorded as a stall before, and that stall began the pause which ends then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stalled:
-    """An attempt stalled."""
-
-    at: float
-    sent_at: float
-    climbs: bool = True
-    """False: a stall that does not climb, or a page's own fault."""
-    counts: bool = True
-    """Whether it may count towards the pause."""
-    retry_after_s: float | None = None
-    """What the origin asked for, uncapped."""
-
-
-@dataclass(frozen=True, slots=True)
-class GivenBack:
-    """An attempt failed or was abandoned: its slot is given back."""
-
-    at: float
-    sent_at: float | None
-    """None: nothing was sent."""
-    wrote: float | None
-    """The `next_slot_at` that the grant wrote, None where it wrote none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limited:
-    """A process has found out how many attempts in flight the host bears. The latest to do so is right."""
-
-    at: float
-    limit: int
-    """0: nothing that is worth keeping."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Nobody waits for the host: what no longer says anything may go."""
-
-    at: float
-
-
-type Change = Sent | Served | Stalled | GivenBack | Limited | Checked
 
 
 def paces(state: HostState | None) -> TypeGuard[HostState]:
@@ -214,19 +152,24 @@ def _stalled(state: HostState, change: Stalled, settings: Settings, pace_factor:
 
     1. sent before the pause began: it changes nothing but `stalled_at`.
     2. the probe stalled: paused again.
-    3. the ordinary climb (or none, for a stall that does not climb), and perhaps the stall that begins a pause.
+    3. the ordinary climb, and perhaps the stall that begins a pause. There is none for a stall that does not climb,
+       nor, with one climb for each incident, for an error of an attempt sent before the last incident began. Each
+       time-out climbs: its request may be in the host for long, and many of those are what knocks it over.
     """
     stalled_at = max(state.stalled_at, change.at)
     if state.paused_until > change.sent_at:
         return replace(state, stalled_at=stalled_at)
     was_probe = state.paused_until > 0
-    counts = change.climbs and change.counts and change.sent_at > state.counted_at
-    rung = min(state.rung + 1, len(settings.ladder) - 1) if change.climbs else state.rung
+    begins = change.climbs and change.sent_at > state.counted_at
+    counts = begins and change.counts
+    once = settings.climb == "incident" and not change.lingers
+    climbs = begins if once else change.climbs
+    rung = min(state.rung + 1, len(settings.ladder) - 1) if climbs else state.rung
     state = replace(
         state,
         rung=rung,
         stalled_at=stalled_at,
-        counted_at=change.at if counts else state.counted_at,
+        counted_at=change.at if counts or (once and begins) else state.counted_at,
         stalls_in_a_row=state.stalls_in_a_row + 1 if counts else state.stalls_in_a_row,
     )
     slot = change.at + pace_s(state, settings) * pace_factor

@@ -66,7 +66,7 @@ class HostState:
     stalled_at: float = 0.0
     """The last stall."""
     counted_at: float = 0.0
-    """The last stall that counted towards the pause."""
+    """The stall that began the last incident: what was sent before it counts towards the pause no more."""
     stalls_in_a_row: int = 0
     paused_until: float = 0.0
     """We gave up for a while. In the past and not 0: the host is probing."""

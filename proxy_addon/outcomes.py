@@ -6,7 +6,7 @@ a reply is in `retry.py` and `rate_limits.py`, the arithmetic on the row in `lad
 
 from collections.abc import Callable
 
-from proxy_addon import ladder, rate_limits, retry
+from proxy_addon import changes, ladder, rate_limits, retry
 from proxy_addon.clock import Clock
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host
@@ -70,7 +70,9 @@ class Outcomes:
         elif not recorded:
             self._given_back(host, grant)
         elif asked_s:
-            asked = ladder.Stalled(self._clock.now(), self._sent_at(grant), False, False, asked_s)
+            asked = changes.Stalled(
+                self._clock.now(), self._sent_at(grant), climbs=False, counts=False, retry_after_s=asked_s
+            )
             self._dispatch.happen(host, Happened(asked, request))
         if not recorded:
             self._attempt_ended(request, grant, verdict)
@@ -98,11 +100,13 @@ class Outcomes:
             request.outcome = Outcome.FAILURE
             return
         request.outcome = Outcome.STALL
-        now = self._clock.now()
+        now, verdict = self._clock.now(), retry.Classified(Outcome.STALL, request.error, climbs=True)
+        climbs = not self._is_rare(host, verdict, None)
         host.note_stalled(request)
         host.last_stall = LastStall(request.error, now)
-        counts = request.counted < self._settings.pause_per_request
-        self._dispatch.happen(host, Happened(ladder.Stalled(now, request.sent_at or now, counts=counts), request))
+        counts = climbs and request.counted < self._settings.pause_per_request
+        change = changes.Stalled(now, request.sent_at or now, climbs=climbs, counts=counts)
+        self._dispatch.happen(host, Happened(change, request))
 
     def abandon(self, host: Host, request: Request, grant: Grant, *, in_vain: bool) -> None:
         """Nobody waits for the attempt any more. `in_vain`: the client did, and the origin was to do something.
@@ -153,7 +157,7 @@ class Outcomes:
             self._dispatch.wake(host)
         if not quota_s and host.written and not ladder.paces(self._rows.get(host.name)):
             return
-        change = ladder.Served(now, self._sent_at(grant), quota_s, request.began_pause_until)
+        change = changes.Served(now, self._sent_at(grant), quota_s, request.began_pause_until)
         request.began_pause_until = None
         self._dispatch.happen(host, Happened(change, request))
 
@@ -168,17 +172,25 @@ class Outcomes:
     ) -> None:
         now, error = self._clock.now(), verdict.error
         assert error is not None
+        grant.rare = self._is_rare(host, verdict, asked_s)
         host.note_stalled(request)
         host.last_stall = LastStall(error, now)
         at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, status)
-        climbs = verdict.climbs and not at_fault
+        climbs = verdict.climbs and not at_fault and not grant.rare
         counts = climbs and request.counted < self._settings.pause_per_request
         request.counted += counts
         request.stalls += 1
         if request.first_stall is None:
             request.first_stall = self._clock.monotonic()
-        change = ladder.Stalled(now, self._sent_at(grant), climbs, counts, asked_s)
+        change = changes.Stalled(
+            now, self._sent_at(grant), climbs, counts, lingers=verdict.lingers, retry_after_s=asked_s
+        )
         self._dispatch.happen(host, Happened(change, request))
+
+    def _is_rare(self, host: Host, verdict: retry.Classified, asked_s: float | None) -> bool:
+        """Whether the stall is one of the few failures of a host that serves nearly all it is sent, and asks for no
+        wait: it tells of no load, and the others go on as if nothing had happened."""
+        return self._settings.climb == "incident" and verdict.may_be_rare and not asked_s and host.stalls_rarely
 
     def _after_stall(
         self,
@@ -211,8 +223,9 @@ class Outcomes:
         # shows that there is nothing to wait for. A client that waits for a bad page in vain loads nothing else.
         faulty = reply.status == 500 and settings.page_fault_after > 0
         request.rests_for_page = grant.sent if faulty else None
-        rest_s = settings.ladder[min(request.stalls, len(settings.ladder) - 1)]
-        request.not_before = now if host.page_since(request.rests_for_page) else now + rest_s
+        request.rested = now if retry.rests_for_any_page(stalls=request.stalls, rare=grant.rare) else None
+        rest_s = retry.rest_s(stalls=request.stalls, rare=grant.rare, ladder=settings.ladder)
+        request.not_before = now if host.rest_is_over(request) else now + rest_s
         asked_s = asked_s or 0.0
         if error is not ErrorName.RATE_LIMITED:
             asked_s = min(asked_s, settings.retry_after_cap)
@@ -230,7 +243,7 @@ class Outcomes:
 
     def _given_back(self, host: Host, grant: Grant) -> None:
         if grant.wrote is not None:
-            change = ladder.GivenBack(self._clock.now(), grant.sent_at, grant.wrote)
+            change = changes.GivenBack(self._clock.now(), grant.sent_at, grant.wrote)
             self._dispatch.happen(host, Happened(change, grant=grant))
 
     def _end(

@@ -27,6 +27,8 @@ class Grant:
     late: bool = False
     overdue: bool = False
     """Its stall is recorded already, though it goes on."""
+    rare: bool = False
+    """It ended with a stall that is a rare one of a host that serves: it tells of no load."""
     sent: float | None = None
     """Monotonic seconds at which its first byte was sent."""
     sent_at: float | None = None
@@ -97,6 +99,8 @@ class Request:
     """It does not re-enter the line before then, ..."""
     rests_for_page: float | None = None
     """... or before a page comes that was sent after this moment (monotonic); None: whatever comes."""
+    rested: float | None = None
+    """It rests since then for any page that comes, whenever it was sent; None: it does not."""
     next_limit_s: float = 0.0
     """The response time-out that its next attempt asks for; 0: the setting."""
     waited_s: float = 0.0

@@ -15,6 +15,23 @@ _NOT_ABOUT_LOAD = frozenset({501, 505, 508, 511})
 _UNREACHED = frozenset({ErrorName.CONNECTION_TIMEOUT, ErrorName.DNS_TIMEOUT, ErrorName.CONNECTION_REFUSED})
 """With these nothing of the request can have reached the origin."""
 
+_LINGERING = frozenset({ErrorName.HTTP_RESPONSE_TIMEOUT, ErrorName.CONNECTION_TIMEOUT, ErrorName.HTTP_REQUEST_TIMEOUT})
+"""With these the host has not said that it is done with the request."""
+
+_MAY_BE_RARE = frozenset(
+    {
+        ErrorName.HTTP_STATUS_5XX,
+        ErrorName.HTTP_STATUS,
+        ErrorName.CONNECTION_TERMINATED,
+        ErrorName.HTTP_RESPONSE_INCOMPLETE,
+    }
+)
+"""With these it may be one request in ten, at random, while the host is well."""
+
+_RARE_STALLS_AT_ONCE = 2
+"""A host that fails one request in ten fails one in a thousand three times. What fails more often is to be waited for:
+part of the host may be down."""
+
 
 @dataclass(frozen=True, slots=True)
 class Classified:
@@ -24,6 +41,16 @@ class Classified:
     error: ErrorName | None = None
     climbs: bool = False
     """Whether the host climbs: only ever for a stall."""
+
+    @property
+    def lingers(self) -> bool:
+        """Whether what was sent may still be a burden to the host."""
+        return self.error in _LINGERING
+
+    @property
+    def may_be_rare(self) -> bool:
+        """Whether it may be one of the few failures of a host that is well, if most others are served."""
+        return self.climbs and self.error in _MAY_BE_RARE
 
 
 _SERVED = Classified(Outcome.SERVED)
@@ -78,3 +105,15 @@ def fault_reply_due(*, stalls: int, status: int | None, settings: Settings) -> b
     if not settings.page_fault_after or status == 429:
         return False
     return stalls >= (settings.page_fault_after if status == 500 else settings.page_fault_after_other)
+
+
+def rest_s(*, stalls: int, rare: bool, ladder: tuple[float, ...]) -> float:
+    """How long a request rests, at most, after its `stalls`-th stall."""
+    steps = max(1, stalls - _RARE_STALLS_AT_ONCE) if rare else stalls
+    return ladder[min(steps, len(ladder) - 1)]
+
+
+def rests_for_any_page(*, stalls: int, rare: bool) -> bool:
+    """Whether that rest ends with the next page of the host, whenever it was asked for: the retry takes its place, so
+    that the host has no more to do than when it stalled."""
+    return rare and stalls <= _RARE_STALLS_AT_ONCE

@@ -84,7 +84,7 @@ async def test_a_lone_request_is_tried_again_by_the_ladder_until_its_window_clos
     assert visit.request.outcome is Outcome.STALL
 
 
-@virtual()
+@virtual(climb="stall")
 async def test_a_host_climbs_with_a_burst_and_steps_down_page_by_page(world: World) -> None:
     world.origin = until(60, UNAVAILABLE, SLOW_PAGE)
     visits = [world.visit() for _ in range(10)]
@@ -119,7 +119,7 @@ async def test_other_hosts_go_at_full_speed_while_one_is_blocked(world: World) -
     await world.finish()
 
 
-@virtual(row=on_rung(3))
+@virtual(row=on_rung(3), climb="stall")
 async def test_the_pace_is_the_hosts_however_many_requests_wait(world: World) -> None:
     world.origin = always(UNAVAILABLE)
     for _ in range(20):
@@ -571,7 +571,7 @@ async def test_a_probe_whose_client_leaves_is_taken_over_by_the_next(world: Worl
     assert (following.status, world.process.rung()) == (200, 5)
 
 
-@virtual()
+@virtual(climb="stall")
 async def test_a_burst_counts_as_one_failure(world: World) -> None:
     world.origin = always(UNAVAILABLE)
     visits = [world.visit() for _ in range(50)]

@@ -126,7 +126,7 @@ async def test_the_line_of_one_process_ends_when_the_other_brings_the_host_back(
     assert await world.stored() is None
 
 
-@virtual(processes=2)
+@virtual(processes=2, climb="stall")
 async def test_outcomes_of_two_processes_at_one_moment_are_both_counted(world: World) -> None:
     world.origin = always(status(503, after_s=1.0))
     for process in world.processes:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy_addon import ladder
-from proxy_addon.ladder import Change, GivenBack, Limited, Sent, Served, Stalled
+from proxy_addon.changes import Change, Checked, GivenBack, Limited, Sent, Served, Stalled
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
 from tests.support.examples import FIXED
@@ -120,10 +120,10 @@ def test_a_row_goes_when_neither_rung_nor_floor_nor_block_nor_pause_keeps_it() -
 
 
 def test_a_check_lets_a_row_go_that_says_nothing_any_more_and_no_other() -> None:
-    assert step(row(0, blocked=NOW - 1), ladder.Checked(NOW)) is None
-    assert step(row(0, blocked=NOW + 1), ladder.Checked(NOW)) == row(0, blocked=NOW + 1)
-    assert step(row(1, slot=NOW - 99), ladder.Checked(NOW)) == row(1, slot=NOW - 99)
-    assert step(None, ladder.Checked(NOW)) is None
+    assert step(row(0, blocked=NOW - 1), Checked(NOW)) is None
+    assert step(row(0, blocked=NOW + 1), Checked(NOW)) == row(0, blocked=NOW + 1)
+    assert step(row(1, slot=NOW - 99), Checked(NOW)) == row(1, slot=NOW - 99)
+    assert step(None, Checked(NOW)) is None
 
 
 # The limit of attempts in flight
@@ -162,7 +162,7 @@ def test_a_host_that_is_well_again_keeps_its_limit_alone() -> None:
     )
 
     assert step(slow, Served(NOW, sent_at=NOW - 1)) == HostState(in_flight_limit=6, limited_at=NOW)
-    assert step(replace(LIMIT, blocked_until=NOW - 1), ladder.Checked(NOW)) == LIMIT
+    assert step(replace(LIMIT, blocked_until=NOW - 1), Checked(NOW)) == LIMIT
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_a_host_that_is_well_again_keeps_its_limit_alone() -> None:
         Stalled(NOW, sent_at=NOW - 1, climbs=False),
         GivenBack(NOW, sent_at=NOW - 1, wrote=NOW),
         GivenBack(NOW, sent_at=None, wrote=None),
-        ladder.Sent(NOW),
-        ladder.Checked(NOW),
+        Sent(NOW),
+        Checked(NOW),
     ],
 )
 def test_a_row_that_only_keeps_a_limit_is_not_written_by_what_says_nothing(change: Change) -> None:
@@ -523,13 +523,57 @@ def test_a_stall_counts_towards_the_pause_only_if_it_was_sent_after_the_last_tha
 
     assert [s.stalls_in_a_row for s in (first, burst, at_once, later)] == [1, 1, 1, 2]
     assert [s.counted_at for s in (first, burst, at_once, later)] == [NOW, NOW, NOW, NOW + 9]
-    assert [s.rung for s in (first, burst, at_once, later)] == [1, 2, 3, 4]
+    assert [s.rung for s in (first, burst, at_once, later)] == [1, 1, 1, 2]
 
 
 def test_a_stall_that_may_not_count_climbs_all_the_same() -> None:
     after = stepped(row(1, in_a_row=1, counted=NOW - 9), Stalled(at=NOW, sent_at=NOW - 1, counts=False))
 
-    assert (after.rung, after.stalls_in_a_row, after.counted_at, after.stalled_at) == (2, 1, NOW - 9, NOW)
+    assert (after.rung, after.stalls_in_a_row, after.counted_at, after.stalled_at) == (2, 1, NOW, NOW)
+
+
+def test_the_errors_of_one_incident_climb_one_rung_but_hold_the_slot_back_all_the_same() -> None:
+    first = stepped(None, Stalled(at=NOW, sent_at=NOW - 3))
+    second = stepped(first, Stalled(at=NOW + 1, sent_at=NOW - 2, counts=False))
+    third = stepped(second, Stalled(at=NOW + 4, sent_at=NOW))
+
+    assert [s.rung for s in (first, second, third)] == [1, 1, 1]
+    assert [s.next_slot_at for s in (first, second, third)] == [NOW + 2, NOW + 3, NOW + 6]
+    assert [s.stalled_at for s in (first, second, third)] == [NOW, NOW + 1, NOW + 4]
+    assert {s.counted_at for s in (first, second, third)} == {NOW}
+
+
+def test_an_error_of_what_was_sent_after_the_climb_is_the_next_incident() -> None:
+    first = stepped(None, Stalled(at=NOW, sent_at=NOW - 3))
+    second = stepped(first, Stalled(at=NOW + 2.1, sent_at=NOW + 2))
+
+    assert (second.rung, second.counted_at, second.stalls_in_a_row) == (2, NOW + 2.1, 2)
+
+
+def test_every_time_out_climbs_though_it_is_counted_once() -> None:
+    state: HostState | None = None
+    for number in range(4):
+        state = stepped(state, Stalled(at=NOW + number, sent_at=NOW - 30, lingers=True))
+
+    assert state is not None
+    assert (state.rung, state.stalls_in_a_row, state.counted_at) == (4, 1, NOW)
+
+
+def test_a_time_out_that_may_not_count_leaves_the_incident_as_it_is() -> None:
+    after = stepped(row(1, in_a_row=1, counted=NOW - 9), Stalled(at=NOW, sent_at=NOW - 1, counts=False, lingers=True))
+
+    assert (after.rung, after.stalls_in_a_row, after.counted_at) == (2, 1, NOW - 9)
+
+
+def test_every_stall_climbs_where_that_is_set() -> None:
+    plain = Settings(climb="stall")
+    first = stepped(None, Stalled(at=NOW, sent_at=NOW - 30), plain)
+    burst = stepped(first, Stalled(at=NOW + 1, sent_at=NOW - 29), plain)
+    last = stepped(burst, Stalled(at=NOW + 9, sent_at=NOW + 3, counts=False), plain)
+
+    assert [s.rung for s in (first, burst, last)] == [1, 2, 3]
+    assert [s.counted_at for s in (first, burst, last)] == [NOW, NOW, NOW]
+    assert [s.stalls_in_a_row for s in (first, burst, last)] == [1, 1, 1]
 
 
 def test_a_page_ends_the_row_of_stalls() -> None:
@@ -817,11 +861,12 @@ def pace_of(state: HostState | None) -> float:
     retry_after=st.none() | st.floats(0, 1e10),
     climbs=st.booleans(),
     counts=st.booleans(),
+    lingers=st.booleans(),
 )
 def test_a_stall_never_speeds_up(
-    life: Life, sent_before: float, retry_after: float | None, climbs: bool, counts: bool
+    life: Life, sent_before: float, retry_after: float | None, climbs: bool, counts: bool, lingers: bool
 ) -> None:
-    change = Stalled(life.now, life.now - sent_before, climbs, counts, retry_after)
+    change = Stalled(life.now, life.now - sent_before, climbs, counts, lingers, retry_after)
     before = read(life.state, now=life.now)
 
     after = step(before, change)

@@ -92,6 +92,7 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
                 "dns_timeout",
             }
         ),
+        "climb": "incident",
         "in_flight": "off",
         "retry_after_cap": 300.0,
         "forgive_after": 1800.0,

@@ -12,7 +12,8 @@ from tests.support.proxy import Paceproxy
 def running_proxy(confdir: Path) -> Iterator[Paceproxy]:
     flags = (
         *("--ladder", "0,0.1,0.2,0.4", "--attempt-timeout", "1", "--retry-after-cap", "1.2", "--window", "30"),
-        *("--pause-after", "0", "--ssl-insecure", "--http2"),
+        # Spacing is judged by the plain rule, which can be told from an origin's log.
+        *("--pause-after", "0", "--ssl-insecure", "--http2", "--climb", "stall"),
     )
     with Paceproxy(*flags, confdir=confdir) as proxy:
         yield proxy

@@ -26,7 +26,7 @@ type Phase = Literal["well at first", "silent", "503", "429", "well again"]
 
 PAGES = 200
 LADDER = (0, 0.1, 0.25, 0.5)
-FLAGS = ("--ladder", "0,0.1,0.25,0.5", "--attempt-timeout", "1")
+FLAGS = ("--ladder", "0,0.1,0.25,0.5", "--climb", "stall", "--attempt-timeout", "1")
 TOLERANCE_S = 0.02
 RETRY_AFTER_S = 1
 CRAWL_TIMEOUT_S = 100
