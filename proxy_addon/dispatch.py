@@ -14,7 +14,7 @@ from proxy_addon import changes, host_log, ladder
 from proxy_addon.clock import Clock
 from proxy_addon.grants import Grants
 from proxy_addon.host_local import Happened, Host
-from proxy_addon.in_flight import Limit
+from proxy_addon.in_flight_limit import Limit
 from proxy_addon.kept_limits import KeptLimits
 from proxy_addon.line import Waiter
 from proxy_addon.model import Event, HostPaused, HostState

@@ -17,7 +17,8 @@ from proxy_addon import changes, ladder
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host, Hosts
-from proxy_addon.in_flight import Limit, make_limit
+from proxy_addon.in_flight import make_limit
+from proxy_addon.in_flight_limit import Limit
 from proxy_addon.model import ErrorName, Event, HostState, HostView, Outcome, Reply, RequestEnded, Snapshot
 from proxy_addon.outcomes import Outcomes
 from proxy_addon.request import Decision, Deliver, Grant, Refusal, Refused, Request

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from proxy_addon.changes import Change
-from proxy_addon.in_flight import Limit
+from proxy_addon.in_flight_limit import Limit
 from proxy_addon.line import Line
 from proxy_addon.model import LastStall
 from proxy_addon.request import Grant, Request

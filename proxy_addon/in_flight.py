@@ -1,68 +1,9 @@
-"""How many attempts may be on their way to one host at a time: fixed, or learned from what the host bears.
+"""How many attempts may be on their way to one host at a time, as the setting `in_flight` asks for it."""
 
-Pure policy: it is told what happens to the attempts of one host in this process, in order, and says whether there is
-room for one more. No I/O, no clock, no timer: times are monotonic seconds, handed in, and room comes only with one of
-these calls. Who waits for it, and whose turn it is, is in `dispatch.py`.
-"""
-
-from abc import ABC, abstractmethod
-from typing import ClassVar
-
+from proxy_addon.in_flight_limit import Limit
+from proxy_addon.learned_limit import LearnedLimit
 from proxy_addon.model import ErrorName, Outcome
 from proxy_addon.request import Grant
-
-
-class Limit(ABC):
-    """The limit of one host. It counts its attempts itself: each is granted once and ended once.
-
-    More may be in flight than it says: what was on its way when it shrank, and late attempts unless it is `hard`.
-    """
-
-    hard: ClassVar[bool] = False
-    """It holds for late attempts too: somebody has said so, it is no guess."""
-
-    @abstractmethod
-    def room(self, *, now: float, waiting: int) -> bool:
-        """Whether one more attempt may be granted. `waiting`: as for `granted`, whoever it is for included."""
-
-    @abstractmethod
-    def granted(self, grant: Grant, *, now: float, waiting: int) -> None:
-        """An attempt is granted. `waiting`: how many others are in line, held by nothing but this limit."""
-
-    def sent(self, grant: Grant, *, now: float) -> None:  # noqa: B027
-        """Its first byte goes out. An attempt that never gets so far is only ended."""
-
-    def overdue(self, grant: Grant, *, now: float) -> None:  # noqa: B027
-        """It has no head after `attempt_timeout`, which is its stall; it goes on, and is ended like any other."""
-
-    @abstractmethod
-    def ended(
-        self,
-        grant: Grant,
-        *,
-        now: float,
-        outcome: Outcome,
-        error: ErrorName | None,
-        given_up: bool,
-        waiting: int,
-    ) -> None:
-        """An attempt is over, and no longer in flight. `given_up`: nobody waited for what it would bring.
-
-        One that is sent again on another connection, since its own had ended, is `abandoned` and not given up.
-        """
-
-    @property
-    @abstractmethod
-    def limit(self) -> int:
-        """How many may be in flight now; at least 1."""
-
-    @property
-    def remembered(self) -> int:
-        """What the host could take at most, worth keeping in its row; 0: nothing found so far."""
-        return 0
-
-    def remember(self, limit: int, *, now: float) -> None:  # noqa: B027
-        """What its row says, as `remembered` was before a restart, or in another process; 0: it is forgotten."""
 
 
 class FixedLimit(Limit):
@@ -97,62 +38,6 @@ class FixedLimit(Limit):
     @property
     def limit(self) -> int:
         return self._limit
-
-
-class LearnedLimit(Limit):
-    """It grows by one with each page while others wait, and halves with a stall, once in a round."""
-
-    __slots__ = ("_in_flight", "_limit", "_remembered", "_shrunk")
-
-    def __init__(self) -> None:
-        self._limit = 2
-        self._in_flight = 0
-        self._remembered = 0
-        self._shrunk: float | None = None
-        """When it last did: attempts from before say nothing more."""
-
-    def room(self, *, now: float, waiting: int) -> bool:
-        return self._in_flight < self._limit
-
-    def granted(self, grant: Grant, *, now: float, waiting: int) -> None:
-        self._in_flight += 1
-
-    def overdue(self, grant: Grant, *, now: float) -> None:
-        self._shrink(grant, now)
-
-    def ended(
-        self,
-        grant: Grant,
-        *,
-        now: float,
-        outcome: Outcome,
-        error: ErrorName | None,
-        given_up: bool,
-        waiting: int,
-    ) -> None:
-        self._in_flight -= 1
-        if outcome is Outcome.SERVED and waiting:
-            self._limit += 1
-        elif outcome is Outcome.STALL and not grant.overdue:
-            self._shrink(grant, now)
-
-    @property
-    def limit(self) -> int:
-        return self._limit
-
-    @property
-    def remembered(self) -> int:
-        return self._remembered
-
-    def remember(self, limit: int, *, now: float) -> None:
-        self._remembered = limit
-        if limit:
-            self._limit = min(self._limit, limit)
-
-    def _shrink(self, grant: Grant, now: float) -> None:
-        if self._shrunk is None or grant.granted >= self._shrunk:
-            self._shrunk = now
-            self._limit = self._remembered = max(1, self._limit // 2)
 
 
 def make_limit(in_flight: int | str) -> Limit | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from proxy_addon import changes, ladder
 from proxy_addon.clock import Clock
 from proxy_addon.host_local import Happened, Host
-from proxy_addon.in_flight import Limit
+from proxy_addon.in_flight_limit import Limit
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
 

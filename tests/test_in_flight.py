@@ -1,6 +1,8 @@
 """The limits of attempts in flight, from their own calls alone, with literal times."""
 
-from proxy_addon.in_flight import FixedLimit, LearnedLimit, Limit, make_limit
+from proxy_addon.in_flight import FixedLimit, make_limit
+from proxy_addon.in_flight_limit import Limit
+from proxy_addon.learned_limit import LearnedLimit
 from proxy_addon.model import Outcome
 from proxy_addon.request import Grant
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from proxy_addon.in_flight import Limit
+from proxy_addon.in_flight_limit import Limit
 from proxy_addon.model import ErrorName, Outcome
 from proxy_addon.request import Grant
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self
 
 from proxy_addon.engine import Engine
-from proxy_addon.in_flight import Limit
+from proxy_addon.in_flight_limit import Limit
 from proxy_addon.model import (
     AttemptEnded,
     ErrorName,
