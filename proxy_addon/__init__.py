@@ -5,7 +5,7 @@ internal and may change in any release. One direction: layer → pacing → engi
 
     ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row), changes.py
     stall, retry                               retry.py (what a reply means)
-    Retry-After, rate limits, quota            rate_limits.py
+    Retry-After, rate limits, quota            rate_limits.py; page_rate.py (the pace that a quota bears)
     window                                     window.py (what a request asks for)
     numbers, dates, structured fields          field_values.py
     line, waiter                               line.py

@@ -112,7 +112,7 @@ class Dispatch:
     async def _write(self, host: Host, happened: Happened) -> None:
         """Apply one change to the row, against all who write to it."""
         change, before = happened.change, None
-        if isinstance(change, changes.GivenBack) and happened.grant is not None:
+        if isinstance(change, changes.GivenBack) and happened.grant:
             change = changes.GivenBack(change.at, change.sent_at, wrote=happened.grant.wrote)
 
         def decide(stored: HostState | None, now: float) -> HostState | None:
@@ -264,6 +264,7 @@ class Dispatch:
         """Take the slot for the head of the line, if it is free and nobody else gets it."""
         limit_s, _ = self.grants.limits(waiter.item)
         claimed: HostState | None = None
+        measured_s = host.page_rate.measured_s(now=self._clock.monotonic())
 
         def decide(stored: HostState | None, now: float) -> HostState | None:
             nonlocal claimed
@@ -275,6 +276,7 @@ class Dispatch:
                     limit_s=limit_s,
                     settings=self._settings,
                     pace_factor=self._rows.pace_factor,
+                    measured_s=measured_s,
                 )
             return claimed or row
 
@@ -285,14 +287,14 @@ class Dispatch:
             host.writing = False
         if claimed is None or not written.won:
             return
-        wrote, rung = claimed.next_slot_at, claimed.rung
+        if measured_s is not None and claimed.blocked_until == 0 < claimed.floor_s:
+            host.page_rate.start(claimed.floor_s, now=self._clock.monotonic())
         if waiter.gone and (head := host.line.head()):
             waiter = head
         if waiter.gone:
-            back = changes.GivenBack(self._clock.now(), None, wrote)
-            self.happen(host, Happened(back))
+            self.happen(host, Happened(changes.GivenBack(self._clock.now(), None, claimed.next_slot_at)))
         else:
-            self.grants.grant(host, waiter.item, rung=rung, wrote=wrote)
+            self.grants.grant(host, waiter.item, rung=claimed.rung, wrote=claimed.next_slot_at)
 
     def _read(self, stored: HostState | None, now: float) -> HostState | None:
         return ladder.read(stored, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)

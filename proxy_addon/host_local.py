@@ -14,6 +14,7 @@ from proxy_addon.changes import Change
 from proxy_addon.in_flight_limit import Limit
 from proxy_addon.line import Line
 from proxy_addon.model import LastStall
+from proxy_addon.page_rate import PageRate
 from proxy_addon.request import Grant, Request
 
 STALLED_REQUESTS_KNOWN = 4
@@ -89,6 +90,7 @@ class Host:
     """Which requests have stalled since the last page, at most `STALLED_REQUESTS_KNOWN`, by number."""
     stalled_lately: int = (1 << LATELY) - 1
     """The last `LATELY` attempts, a bit for each, 1 for a stall; so are those not made yet."""
+    page_rate: PageRate = field(default_factory=PageRate)
     last_stall: LastStall | None = None
     silence_s: float = 0.0
     """For how long clients have waited for a head in vain since an attempt last had an outcome. What overlaps counts
@@ -151,6 +153,7 @@ class Host:
         self.served = at
         self.served_sent = sent if self.served_sent is None else max(sent, self.served_sent)
         self.stalled_since.clear()
+        self.page_rate.page(at=at)
         self._note_outcome(stalled=False)
 
     def note_silence(self, *, since: float, now: float, lasts_s: float) -> None:

@@ -14,6 +14,12 @@ from proxy_addon.settings import Settings
 
 HEALTHY = HostState()
 
+_FASTER = 0.97
+"""What a page does to a floor: 23 of them halve it. What is too slow is mended within a minute or two, and what is too
+fast is told so once in some 20 pages, and measured again."""
+_LEAST_FLOOR_S = 0.02
+"""A floor below that is none: gaps are kept to within as much."""
+
 
 def paces(state: HostState | None) -> TypeGuard[HostState]:
     """Whether the row holds requests back: the host is not healthy. Else there is none, or it only keeps a limit."""
@@ -58,8 +64,18 @@ def read(state: HostState | None, *, now: float, settings: Settings, pace_factor
             return None
     # A row that never stalled was begun by a used-up quota.
     trouble_at = state.stalled_at or state.blocked_until
-    if settings.forgive_after and trouble_at + settings.forgive_after <= now and (state.rung or state.pauses):
-        state = replace(state, rung=0, stalled_at=0.0, counted_at=0.0, stalls_in_a_row=0, paused_until=0.0, pauses=0)
+    is_troubled = state.rung > 0 or state.pauses > 0 or state.floor_s > 0
+    if settings.forgive_after and is_troubled and trouble_at + settings.forgive_after <= now:
+        state = replace(
+            state,
+            rung=0,
+            stalled_at=0.0,
+            counted_at=0.0,
+            stalls_in_a_row=0,
+            paused_until=0.0,
+            pauses=0,
+            floor_s=0.0,
+        )
         return _kept(state, now=now)
     return state
 
@@ -70,23 +86,33 @@ def spent(state: HostState, *, now: float) -> bool:
 
 
 def claim(
-    state: HostState, *, now: float, limit_s: float, settings: Settings, pace_factor: float = 1.0
+    state: HostState,
+    *,
+    now: float,
+    limit_s: float,
+    settings: Settings,
+    pace_factor: float = 1.0,
+    measured_s: float | None = None,
 ) -> HostState | None:
     """The row after one attempt has taken the slot; None where the slot is not free. It must be a row that paces.
 
     1. not free: None.
     2. the host is probing: nothing else is sent until the probe has had its time (`connect_timeout` + `limit_s`).
-    3. a block has ended on rung 0: the host is taken back carefully, from rung 1.
-    4. else the next slot is one pace away.
+    3. a block has ended, and it is known how many pages come between two of them: that is the pace from now on.
+    4. a block has ended on rung 0: the host is taken back carefully, from rung 1.
+    5. else the next slot is one pace away.
 
     `limit_s`: how long the attempt may wait for its response head. `pace_factor`: see `Rows.pace_factor`.
+    `measured_s`: see `PageRate.measured_s`.
     """
     if slot_at(state) > now:
         return None
     if probing(state, now=now):
         busy_s = max(pace_s(state, settings) * pace_factor, settings.connect_timeout + limit_s)
         return replace(state, next_slot_at=now + busy_s)
-    if state.rung == 0 and state.blocked_until > 0:
+    if state.blocked_until > 0 and measured_s is not None:
+        state = replace(state, floor_s=min(measured_s, settings.ladder[-1]), blocked_until=0.0)
+    elif state.rung == 0 and state.blocked_until > 0:
         state = replace(state, rung=1, stalled_at=max(state.stalled_at, state.blocked_until), blocked_until=0.0)
     return replace(state, next_slot_at=now + pace_s(state, settings) * pace_factor)
 
@@ -136,6 +162,10 @@ def _served(state: HostState | None, change: Served, settings: Settings, pace_fa
         state = replace(state, paused_until=0.0, rung=len(settings.ladder) - 1)
     else:
         state = replace(state, rung=max(0, state.rung - 1))
+    state = replace(
+        state,
+        floor_s=state.floor_s * _FASTER if state.floor_s >= _LEAST_FLOOR_S else 0.0,
+    )
     state = replace(
         state,
         next_slot_at=min(state.next_slot_at, change.at + pace_s(state, settings) * pace_factor),

@@ -73,7 +73,8 @@ class HostState:
     pauses: int = 0
     """Pauses in a row, for their growing length."""
     floor_s: float = 0.0
-    """The pace never goes below this many seconds."""
+    """The pace never goes below this many seconds: so much time a page takes, by the quotas of the host. Each page
+    makes it a little shorter."""
     in_flight_limit: int = 0
     """How many attempts in flight the host bears, as far as a process has found out."""
     limited_at: float = 0.0

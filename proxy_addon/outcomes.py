@@ -177,6 +177,11 @@ class Outcomes:
         host.last_stall = LastStall(error, now)
         at_fault = self._settings.page_fault_after > 0 and host.page_at_fault(request, status)
         climbs = verdict.climbs and not at_fault and not grant.rare
+        if self._is_quota(error, asked_s):
+            # It said when to come back. It is slow as well only if nothing came since its last block.
+            climbs = climbs and host.page_rate.pages == 0
+            if request.stalls < self._settings.pause_per_request:
+                host.page_rate.refused()  # One page that is refused for ever is no measure of the others.
         counts = climbs and request.counted < self._settings.pause_per_request
         request.counted += counts
         request.stalls += 1
@@ -186,6 +191,10 @@ class Outcomes:
             now, self._sent_at(grant), climbs, counts, lingers=verdict.lingers, retry_after_s=asked_s
         )
         self._dispatch.happen(host, Happened(change, request))
+
+    def _is_quota(self, error: ErrorName | None, asked_s: float | None) -> bool:
+        """Whether a stall says how many pages the host gives in how much time."""
+        return self._settings.climb == "incident" and error is ErrorName.RATE_LIMITED and bool(asked_s)
 
     def _is_rare(self, host: Host, verdict: retry.Classified, asked_s: float | None) -> bool:
         """Whether the stall is one of the few failures of a host that serves nearly all it is sent, and asks for no
@@ -224,7 +233,9 @@ class Outcomes:
         faulty = reply.status == 500 and settings.page_fault_after > 0
         request.rests_for_page = grant.sent if faulty else None
         request.rested = now if retry.rests_for_any_page(stalls=request.stalls, rare=grant.rare) else None
-        rest_s = retry.rest_s(stalls=request.stalls, rare=grant.rare, ladder=settings.ladder)
+        rest_s = retry.rest_s(
+            stalls=request.stalls, rare=grant.rare, asked=self._is_quota(error, asked_s), ladder=settings.ladder
+        )
         request.not_before = now if host.rest_is_over(request) else now + rest_s
         asked_s = asked_s or 0.0
         if error is not ErrorName.RATE_LIMITED:

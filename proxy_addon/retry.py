@@ -28,7 +28,7 @@ _MAY_BE_RARE = frozenset(
 )
 """With these it may be one request in ten, at random, while the host is well."""
 
-_RARE_STALLS_AT_ONCE = 2
+_STALLS_AT_ONCE = 2
 """A host that fails one request in ten fails one in a thousand three times. What fails more often is to be waited for:
 part of the host may be down."""
 
@@ -107,13 +107,16 @@ def fault_reply_due(*, stalls: int, status: int | None, settings: Settings) -> b
     return stalls >= (settings.page_fault_after if status == 500 else settings.page_fault_after_other)
 
 
-def rest_s(*, stalls: int, rare: bool, ladder: tuple[float, ...]) -> float:
-    """How long a request rests, at most, after its `stalls`-th stall."""
-    steps = max(1, stalls - _RARE_STALLS_AT_ONCE) if rare else stalls
+def rest_s(*, stalls: int, rare: bool, asked: bool, ladder: tuple[float, ...]) -> float:
+    """How long a request rests, at most, after its `stalls`-th stall. `asked`: the host has said when to come back,
+    and nothing is sent to it before."""
+    steps = stalls
+    if rare or asked:
+        steps = max(1 if rare else 0, stalls - _STALLS_AT_ONCE)
     return ladder[min(steps, len(ladder) - 1)]
 
 
 def rests_for_any_page(*, stalls: int, rare: bool) -> bool:
     """Whether that rest ends with the next page of the host, whenever it was asked for: the retry takes its place, so
     that the host has no more to do than when it stalled."""
-    return rare and stalls <= _RARE_STALLS_AT_ONCE
+    return rare and stalls <= _STALLS_AT_ONCE

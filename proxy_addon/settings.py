@@ -168,8 +168,8 @@ class Settings(BaseModel):
     stalls: Annotated[frozenset[str], Group.PACING, Stalls()] = frozenset(STALL_NAMES) - {"connection_refused"}
     """What is waited out and makes the host slower. connection_refused and status codes (403) can be added."""
     climb: Annotated[str, Group.PACING, Choice(("incident", "stall"))] = "incident"
-    """What makes a host slower by a rung: stall: every stall; incident: a time-out, or one of the errors that come
-    together, unless it is a rare one of a host that serves."""
+    """What makes a host slower by a rung: stall: every stall; incident: a time-out, or of errors that come together
+    the first, but neither a rare one of a host that serves nor a 429 that says when to come back, which sets a pace."""
     in_flight: Annotated[int | str, Group.PACING, CountOrWord(("learn", "off"), most=10_000)] = "off"
     """How many attempts may be in flight to one host, from this process, in parallel; the others wait in line. learn:
     as many as the host bears, found out as it goes; off: any number. An attempt is in flight until its reply is there,

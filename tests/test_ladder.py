@@ -304,8 +304,13 @@ def test_a_page_of_a_healthy_host_changes_nothing() -> None:
 def test_a_floor_keeps_the_row_of_a_host_at_the_bottom() -> None:
     after = stepped(row(1, slot=NOW + 4, floor=3.0), Served(at=NOW, sent_at=NOW))
 
-    assert (after.rung, after.next_slot_at, after.floor_s) == (0, NOW + 3, 3.0)
+    assert (after.rung, after.next_slot_at, after.floor_s) == (0, NOW + 2.91, 2.91)
     assert stepped(after, Served(at=NOW + 1, sent_at=NOW)).rung == 0
+
+
+def test_a_page_shortens_a_floor_until_it_is_too_short_to_be_kept() -> None:
+    assert stepped(row(0, floor=0.02), Served(at=NOW, sent_at=NOW)).floor_s == pytest.approx(0.0194)
+    assert step(row(0, floor=0.019), Served(at=NOW, sent_at=NOW)) is None
 
 
 def test_a_block_ahead_keeps_the_row_of_a_host_at_the_bottom() -> None:
@@ -404,15 +409,38 @@ def test_forgiveness_counts_from_the_stall_and_not_from_the_end_of_the_pause_tha
     assert read(state) is None
 
 
-def test_a_forgiven_row_is_kept_by_its_floor_only() -> None:
-    state = row(4, slot=NOW + 1, stalled=NOW - 1_800, in_a_row=9, pauses=2, floor=3.0, version=7)
+def test_a_floor_is_forgiven_as_well() -> None:
+    assert read(row(4, slot=NOW + 1, stalled=NOW - 1_800, in_a_row=9, pauses=2, floor=3.0, version=7)) is None
+    assert read(row(0, stalled=NOW - 1_800, floor=3.0)) is None
+    assert read(row(0, stalled=NOW - 1_799, floor=3.0)) == row(0, stalled=NOW - 1_799, floor=3.0)
 
-    forgiven = read(state)
 
-    assert forgiven is not None
-    assert (forgiven.rung, forgiven.stalls_in_a_row, forgiven.pauses, forgiven.floor_s) == (0, 0, 0, 3.0)
-    assert forgiven.version == 7
-    assert forgiven.next_slot_at == NOW + 1
+# After a block: the pace that was measured
+
+
+def test_the_pace_that_was_measured_holds_from_the_end_of_the_block_on() -> None:
+    blocked = row(0, slot=NOW - 5, blocked=NOW, stalled=NOW - 8)
+    after = ladder.claim(blocked, now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=1.5)
+
+    assert after == row(0, slot=NOW + 1.5, stalled=NOW - 8, floor=1.5)
+
+
+def test_it_takes_the_place_of_an_earlier_one_and_leaves_the_rung() -> None:
+    blocked = row(1, slot=NOW - 5, blocked=NOW, stalled=NOW - 8, floor=3.0)
+    after = ladder.claim(blocked, now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=0.5)
+
+    assert after == row(1, slot=NOW + 2, stalled=NOW - 8, floor=0.5)
+
+
+def test_it_is_never_slower_than_the_top_of_the_ladder() -> None:
+    blocked = row(0, slot=NOW - 5, blocked=NOW, stalled=NOW - 300)
+    after = ladder.claim(blocked, now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=100.0)
+
+    assert after == row(0, slot=NOW + 60, stalled=NOW - 300, floor=60.0)
+
+
+def test_it_means_nothing_where_there_was_no_block() -> None:
+    assert ladder.claim(row(2), now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=100.0) == row(2, slot=NOW + 5)
 
 
 def test_nothing_is_forgiven_where_that_is_switched_off() -> None:
