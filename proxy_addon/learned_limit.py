@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from proxy_addon.in_flight_limit import Limit
-from proxy_addon.limit_phases import Ease, Eased, Failure, First, Found, Phase, Seen, Trial, Watch
+from proxy_addon.limit_phases import WELL_KNOWN, Ease, Eased, Failure, First, Found, Phase, Seen, Trial, Watch
 from proxy_addon.model import ErrorName, Outcome
 from proxy_addon.request import Grant
 from proxy_addon.slowdown import Comparison, Reference, Spread, middle
@@ -33,6 +33,8 @@ STEADY_ROUNDS, MOST_STEADY_ROUNDS = 4, 64
 """How often the limit has to be filled anew before a trial of a little more; doubled with each that failed."""
 LITTLE_MORE, TWICE = 0.22, 0.7
 """A little more is by 25 % (as logarithms), up to twice as many where page times differ much: less would not show."""
+SOON = 0.5
+"""Of those sent first, some come when more are in flight already: by so much later than the first they count."""
 MEASURED = 8
 """Page times that a reference is measured again by."""
 DISTRUST = 4.0
@@ -195,6 +197,8 @@ class LearnedLimit(Limit):
                     pass
 
     def _of_first(self, first: First, x: float, in_flight: int, wanted: int) -> None:
+        if self._phase is not first:
+            x = min(x, first.xs[0] + SOON)  # Later it was under another load.
         self._reference = reference = first.reference(x, in_flight)
         if isinstance(self._phase, Trial):
             self._phase.comparison.center = reference.center
@@ -237,7 +241,7 @@ class LearnedLimit(Limit):
             lower = max(1, -(-trial.to // 4), min(trial.to - 1, trial.bears), math.ceil(0.75 * trial.level))
             alarm = reference.center + trial.estimate.mean
             self._ease(reference, alarm, trial.comparison.count, trial.to, lower, give_back=trial.to)
-        elif reference.count < 16 and self._spread.variance / (reference.count + 8) < (trial.all_of_it / 6) ** 2:
+        elif reference.count < WELL_KNOWN and self._spread.variance / (reference.count + 8) < (trial.all_of_it / 6) ** 2:
             # It is not the trial that is too short, but the reference that is not known well enough.
             self._limit = trial.level
             self._watch(reference, page_times=MEASURED, then=trial.to)
@@ -247,9 +251,12 @@ class LearnedLimit(Limit):
 
     def _keep(self, reference: Reference, wanted: int) -> None:
         """The limit on trial stands."""
-        self._failure, self._steady_rounds = None, STEADY_ROUNDS
         if self._remembered and self._limit > self._remembered:
             self._remembered = self._limit
+        if self._failure is not None and self._limit < self._failure.to:
+            self._watch(reference)  # Not over the edge again: that is near.
+            return
+        self._failure, self._steady_rounds = None, STEADY_ROUNDS
         if self._step is not None:
             self._step = 2 * self._step if 2 * self._step < self._limit else None
         if wanted:
@@ -338,7 +345,8 @@ class LearnedLimit(Limit):
         elif watch.left <= 0 and watch.calm:
             more = min(TWICE, max(LITTLE_MORE, TWICE * math.sqrt(self._spread.variance)))
             self._step = max(1, round(self._limit * (math.exp(more) - 1)))
-            self._try(reference, wanted)
+            to = None if self._failure is None else min(self._limit + self._step, max(self._failure.to, self._limit + 1))
+            self._try(reference, wanted, to)
 
     def _ages(self, phase: Phase, now: float) -> list[float]:
         """Of those sent in a phase that are still out, oldest first: the logarithms of how long they have been so."""

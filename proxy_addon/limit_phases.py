@@ -40,6 +40,8 @@ LATELY = 8
 """Page times that count as lately."""
 CREEPING = 0.3
 """A reference that has crept up by more since the phase began is not trusted."""
+WELL_KNOWN = 16
+"""Page times after which a reference moves because the host does, and not because it becomes known."""
 DISTURBED = 0.8
 """A failed trial is no more believed in once it is fewer standard deviations from the middle than this."""
 
@@ -246,14 +248,15 @@ class Watch:
     def look(self, x: float, *, distrust: float) -> Seen:
         """`distrust`: how much more evidence an alarm needs."""
         reference, variance = self.reference, self.spread.variance
-        self.anchor = min(self.anchor, reference.center)
+        if reference.count >= WELL_KNOWN:
+            self.anchor = min(self.anchor, reference.center)
         unsure = math.sqrt(reference.variance)
         step = max(DRIFT, 2.5 * unsure)
         self.up.add(x, reference, step=step, variance=variance)
         self.down.add(x, reference, step=step, variance=variance)
         if self.down.evidence > ALARM:
             return Seen.QUICKER
-        if reference.center - self.anchor > CREEPING + 2 * unsure:
+        if reference.center > self.anchor + CREEPING + 2 * unsure:
             return Seen.CREPT
         if self.up.evidence > ALARM + distrust:
             return Seen.SLOWER
