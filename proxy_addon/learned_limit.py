@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from proxy_addon.in_flight_limit import Limit
-from proxy_addon.limit_phases import WELL_KNOWN, Ease, Eased, Failure, First, Found, Phase, Seen, Trial, Watch
+from proxy_addon.limit_phases import WELL_KNOWN, WIDE, Ease, Eased, Failure, First, Found, Phase, Seen, Trial, Watch
 from proxy_addon.model import ErrorName, Outcome
 from proxy_addon.request import Grant
 from proxy_addon.slowdown import Comparison, Reference, Spread, middle
@@ -169,6 +169,8 @@ class LearnedLimit(Limit):
             self._judge(phase, reference, now, wanted=0)
         elif isinstance(phase, Watch):
             phase.up.add_stall()
+        elif isinstance(phase, Ease) and self._limit > 1:
+            self._lower_again(phase, reference, phase.alarm, phase.known)
 
     def _served(self, attempt: _Attempt, x: float, now: float, in_flight: int, waiting: int) -> None:
         """`x`: the page time, as a logarithm."""
@@ -241,7 +243,9 @@ class LearnedLimit(Limit):
             lower = max(1, -(-trial.to // 4), min(trial.to - 1, trial.bears), math.ceil(0.75 * trial.level))
             alarm = reference.center + trial.estimate.mean
             self._ease(reference, alarm, trial.comparison.count, trial.to, lower, give_back=trial.to)
-        elif reference.count < WELL_KNOWN and self._spread.variance / (reference.count + 8) < (trial.all_of_it / 6) ** 2:
+        elif (
+            reference.count < WELL_KNOWN and self._spread.variance / (reference.count + 8) < (trial.all_of_it / 6) ** 2
+        ):
             # It is not the trial that is too short, but the reference that is not known well enough.
             self._limit = trial.level
             self._watch(reference, page_times=MEASURED, then=trial.to)
@@ -286,24 +290,28 @@ class LearnedLimit(Limit):
         self._spread.interrupt()
 
     def _judge_ease(self, ease: Ease, reference: Reference, now: float) -> None:
-        eased = ease.judge(self._ages(ease, now))
+        eased = ease.judge(reference, self._ages(ease, now))
         alarm, mean, count = ease.alarm, ease.estimate.mean, ease.comparison.count
-        half = max(1, self._limit // 2)
-        if eased is Eased.RELIEF:
+        lower_still = self._limit > 1 and not ease.again
+        if eased is Eased.RELIEF or (eased is Eased.SOME_RELIEF and not lower_still):
             bears = math.sqrt(self._limit * ease.before * math.exp(reference.center - alarm))
             self._limit = self._remembered = max(self._limit, min(ease.before - 1, int(bears)))
             self._watch(reference)
         elif eased is Eased.SHARPLY_WORSE:
-            self._ease(reference, alarm + mean, count, self._limit, half, give_back=ease.give_back, again=True)
-        elif eased is Eased.NO_RELIEF and self._limit > 1 and not ease.again and self._spread.variance < 0.25:
+            self._lower_again(ease, reference, alarm + mean, count)
+        elif eased is Eased.SOME_RELIEF or (eased is Eased.NO_RELIEF and lower_still and self._spread.variance < WIDE):
             # A host that thrashes may need less than it can bear to get well again.
-            self._ease(reference, alarm, ease.known, self._limit, half, give_back=ease.give_back, again=True)
+            self._lower_again(ease, reference, alarm, ease.known)
         elif eased is Eased.NO_RELIEF:
             self._limit = ease.give_back
             self._failure = None
             self._distrust += DISTRUST
             slower = Reference(self._spread, alarm + mean / 2, ease.known + count)
             self._watch(slower, page_times=self._limit, then=2 * self._limit)
+
+    def _lower_again(self, ease: Ease, reference: Reference, alarm: float, known: int) -> None:
+        half = max(1, self._limit // 2)
+        self._ease(reference, alarm, known, self._limit, half, give_back=ease.give_back, again=True)
 
     # watch
 
@@ -344,9 +352,11 @@ class LearnedLimit(Limit):
             self._try(reference, wanted, watch.then)
         elif watch.left <= 0 and watch.calm:
             more = min(TWICE, max(LITTLE_MORE, TWICE * math.sqrt(self._spread.variance)))
-            self._step = max(1, round(self._limit * (math.exp(more) - 1)))
-            to = None if self._failure is None else min(self._limit + self._step, max(self._failure.to, self._limit + 1))
-            self._try(reference, wanted, to)
+            step = max(1, round(self._limit * (math.exp(more) - 1)))
+            if self._failure is not None:
+                step = min(step, max(1, self._failure.to - self._limit))  # Not beyond where it was too much.
+            self._step = step
+            self._try(reference, wanted)
 
     def _ages(self, phase: Phase, now: float) -> list[float]:
         """Of those sent in a phase that are still out, oldest first: the logarithms of how long they have been so."""

@@ -28,6 +28,12 @@ RELIEF = 0.3
 """The share of what a lower limit should bring that counts as relief."""
 SHARPLY = 0.35
 """A host that gets so much slower at a lower limit is in trouble."""
+WIDE = 0.25
+"""Variance of page times beyond which a few of them do not show that a host thrashes."""
+SOME_KNOWN = 3
+"""Page times after which a host that is better, but not well, is not waited for."""
+FAR_OFF = 1.0
+"""A host that is so much slower than it was is not waited for until it is quite certain."""
 LATE_KNOWN = 3
 """So many page times that come late after an alarm say more than those that gave it."""
 ALARM = 12.0
@@ -153,6 +159,8 @@ class Eased(Enum):
 
     NOTHING_YET = auto()
     RELIEF = auto()
+    SOME_RELIEF = auto()
+    """But it is not well."""
     SHARPLY_WORSE = auto()
     NO_RELIEF = auto()
 
@@ -202,16 +210,18 @@ class Ease:
         self.comparison.add(x)
         self.xs.append(x)
 
-    def judge(self, ages: list[float]) -> Eased:
+    def judge(self, reference: Reference, ages: list[float]) -> Eased:
         self.estimate = estimate = self.comparison.estimate(ages)
         deviation = math.sqrt(estimate.variance + self.spread.variance / max(1, self.known) + SYSTEMATIC**2)
         sure = (estimate.mean + RELIEF * self.hoped_for) / deviation
         count = self.comparison.count
         if sure < -SURE_OF_EASE:
-            return Eased.RELIEF
+            well = self.alarm + estimate.mean < reference.center + DRIFT or self.spread.variance > WIDE
+            return Eased.RELIEF if well else Eased.SOME_RELIEF if count >= SOME_KNOWN else Eased.NOTHING_YET
         if estimate.mean > SHARPLY and count >= FEWEST:
             return Eased.SHARPLY_WORSE
-        if sure > SURE_OF_EASE or count >= 2 * self.limit + 4:
+        far_off = count >= FEWEST and sure > 0 and self.alarm + estimate.mean > reference.center + FAR_OFF
+        if far_off or sure > SURE_OF_EASE or count >= 2 * self.limit + 4:
             return Eased.NO_RELIEF
         return Eased.NOTHING_YET
 
