@@ -170,7 +170,7 @@ class Settings(BaseModel):
     climb: Annotated[str, Group.PACING, Choice(("incident", "stall"))] = "incident"
     """What makes a host slower by a rung: stall: every stall; incident: a time-out, or of errors that come together
     the first, but neither a rare one of a host that serves nor a 429 that says when to come back, which sets a pace."""
-    in_flight: Annotated[int | str, Group.PACING, CountOrWord(("learn", "off"), most=10_000)] = "off"
+    in_flight: Annotated[int | str, Group.PACING, CountOrWord(("learn", "off"), most=10_000)] = "learn"
     """How many attempts may be in flight to one host, from this process, in parallel; the others wait in line. learn:
     as many as the host bears, found out as it goes; off: any number. An attempt is in flight until its reply is there,
     or begins to flow to the client."""

@@ -160,7 +160,7 @@ def virtual(**settings: Any) -> Callable[[Scenario], Callable[[], None]]:
             clock = FakeClock(now=NOW)
 
             async def run() -> None:
-                proxy = Proxy(clock, Settings(store="memory:", **settings))
+                proxy = Proxy(clock, Settings(**({"store": "memory:", "in_flight": "off"} | settings)))
                 await proxy.engine.start()
                 proxy.pacer.ready = True
                 await scenario(proxy)

@@ -116,7 +116,7 @@ def test_a_page_that_comes_just_before_the_500_takes_its_place_counts() -> None:
     """Between the two calls the layer has a turn of its own."""
 
     async def scenario() -> None:
-        engine = Engine(Settings(), MemoryStore(), clock)
+        engine = Engine(Settings(in_flight="off"), MemoryStore(), clock)
         await engine.start()
         bad, good = (engine.accept(HOST, method="GET", window_s=600) for _ in range(2))
         for request in (bad, good):

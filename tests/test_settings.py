@@ -93,7 +93,7 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
             }
         ),
         "climb": "incident",
-        "in_flight": "off",
+        "in_flight": "learn",
         "retry_after_cap": 300.0,
         "forgive_after": 1800.0,
         "abandon_stall_after": 5.0,
@@ -173,7 +173,7 @@ def test_a_bad_value_is_reported_with_setting_value_and_remedy() -> None:
     assert refusal(window="-5") == "window must be >= 0 seconds, got -5; give seconds such as 600"
     assert refusal(max_attempts=1.5) == "max_attempts must be a whole number, got 1.5; give a whole number such as 0"
     assert refusal(in_flight="0") == (
-        "in_flight must be learn, off or a whole number from 1 to 10000, got 0; give a whole number, or off"
+        "in_flight must be learn, off or a whole number from 1 to 10000, got 0; give a whole number, or learn"
     )
     assert refusal(keep_reply="1x") == "keep_reply must be a number of bytes, got 1x; give bytes such as 65536 or 64k"
     assert refusal(log_level="loud") == (

@@ -13,7 +13,7 @@ def running_proxy(confdir: Path) -> Iterator[Paceproxy]:
     flags = (
         *("--ladder", "0,0.1,0.2,0.4", "--attempt-timeout", "1", "--retry-after-cap", "1.2", "--window", "30"),
         # Spacing is judged by the plain rule, which can be told from an origin's log.
-        *("--pause-after", "0", "--ssl-insecure", "--http2", "--climb", "stall"),
+        *("--pause-after", "0", "--ssl-insecure", "--http2", "--climb", "stall", "--in-flight", "off"),
     )
     with Paceproxy(*flags, confdir=confdir) as proxy:
         yield proxy

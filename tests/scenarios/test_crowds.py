@@ -164,7 +164,18 @@ def test_a_page_that_always_fails_costs_the_others_next_to_nothing(proxy: Pacepr
 @pytest.fixture(scope="module")
 def patient_proxy(confdir: Path) -> Iterator[Paceproxy]:
     """One whose ladder ends in a minute, and which leaves a host alone for a minute after three stalls."""
-    flags = ("--ladder", "0,0.1,0.1,60", "--climb", "stall", "--pause-after", "3", "--pause", "60")
+    flags = (
+        "--ladder",
+        "0,0.1,0.1,60",
+        "--climb",
+        "stall",
+        "--in-flight",
+        "off",
+        "--pause-after",
+        "3",
+        "--pause",
+        "60",
+    )
     with Paceproxy(*flags, confdir=confdir) as running:
         yield running
         running.assert_idle()

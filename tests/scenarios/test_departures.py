@@ -43,7 +43,7 @@ def running(confdir: Path) -> Iterator[Paceproxy]:
         *("--ladder", "0,0.1,0.2", "--ssl-insecure", "--http2"),
         *("--hold-time", "60", "--hold-time-healthy", "60", "--connect-timeout", "60"),
     )
-    with Paceproxy(*flags, command=(sys.executable, str(COMMAND)), confdir=confdir) as proxy:
+    with Paceproxy(*flags, "--in-flight", "off", command=(sys.executable, str(COMMAND)), confdir=confdir) as proxy:
         yield proxy
 
 

@@ -133,7 +133,7 @@ def test_everybody_gets_what_the_phase_of_the_request_allows(confdir: Path) -> N
         blocked = stack.enter_context(Origin({"/line": respond(429, fields=[("Retry-After", "100")])}))
         unreachable = stack.enter_context(unreachable_port())
         flags = ("--drain", "3", "--ladder", "0,1,100", "--http2", "--ssl-insecure", "--hold-time-healthy", "60")
-        proxy = stack.enter_context(Paceproxy(*flags, "--hold-request", "1000", confdir=confdir))
+        proxy = stack.enter_context(Paceproxy(*flags, "--hold-request", "1000", "--in-flight", "off", confdir=confdir))
         clients: dict[str, RawClient] = {}
 
         def connect(name: str) -> RawClient:

@@ -36,11 +36,26 @@ def test_every_combination_is_run_and_written_down(tmp_path: Path, capsys: pytes
 
 def test_settings_and_numbers_of_the_site_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        main(["-s", "blackhole", "-c", "plain", "--set", "window=4", "--set", "attempt-timeout=3", "--site", "pages=5"])
+        main(
+            [
+                "-s",
+                "blackhole",
+                "-c",
+                "plain",
+                "--set",
+                "window=4",
+                "--set",
+                "attempt-timeout=3",
+                "--set",
+                "in_flight=off",
+                "--site",
+                "pages=5",
+            ]
+        )
         == 0
     )
     row = capsys.readouterr().out.splitlines()[-1]
-    assert "| window=4 attempt_timeout=3 | 5 " in " ".join(row.split())
+    assert "| window=4 attempt_timeout=3 in_flight=off | 5 " in " ".join(row.split())
     assert "5x 504" in row
 
 

@@ -64,7 +64,7 @@ def test_through_the_engine_a_healthy_host_is_asked_as_without_it() -> None:
 
 
 def test_the_engine_sees_each_request_as_its_user_does() -> None:
-    wanted = Run("shop-pool")
+    wanted = Run("shop-pool", settings=(("in_flight", "off"),))
     crawled = crawl(wanted.site, 3, wanted.made_settings)
     outcomes = Counter(ended.outcome for ended in crawled.ended)
     assert Counter(seen.status for seen in crawled.seen) == {200: 22, None: 9}
@@ -74,7 +74,7 @@ def test_the_engine_sees_each_request_as_its_user_does() -> None:
 
 
 def test_what_ends_because_the_crawl_is_stopped_counts_for_nobody() -> None:
-    wanted = Run("blackhole", changes=("cap=40",))
+    wanted = Run("blackhole", changes=("cap=40",), settings=(("in_flight", "off"),))
     crawled = crawl(wanted.site, 3, wanted.made_settings)
     assert (crawled.seen, crawled.ended) == ([], [])
     assert [arrival.left for arrival in crawled.log] == [30.0] * 5

@@ -317,6 +317,7 @@ def virtual(
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Run the async test, whose first argument is the `World`, in virtual time with these settings.
 
+    There is no limit of attempts in flight but one that is asked for.
     `row`: what the store knows of the usual host when the processes start. `limit`: makes the limit of each host, where
     it is to be another than the setting's.
     """
@@ -328,7 +329,7 @@ def virtual(
                 async with world:
                     await test(world, *args, **kwargs)
 
-            world = World(Settings(**settings), processes, row, limit)
+            world = World(Settings(**({"in_flight": "off"} | settings)), processes, row, limit)
             world.clock.run(scenario())
 
         signature = inspect.signature(test)
