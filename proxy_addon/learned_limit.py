@@ -150,13 +150,15 @@ class LearnedLimit(Limit):
         attempt = self._attempts.pop(grant)
         if attempt.sent is None or grant.overdue:
             return
-        if outcome is Outcome.STALL:
+        if outcome is Outcome.STALL and not grant.rare:
             self._stalled(attempt, now)
         elif outcome is Outcome.SERVED:
             x = math.log(max(now - attempt.sent, QUICKEST_S))
             self._spread.learn(x)
             self._most_in_flight = max(in_flight, 0.98 * self._most_in_flight)
             self._served(attempt, x, now, in_flight, waiting)
+        if isinstance(self._phase, Trial) and not self._ages(self._phase, now):
+            self._limit = self._phase.to  # Nobody is out any more who could settle a doubt.
 
     # --- what follows from it ----------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class LearnedLimit(Limit):
         if found is Found.BEARS_IT:
             self._keep(trial.merged(reference, self._spread), wanted)
         elif found is Found.TOO_MUCH:
-            self._failure = trial.failure(reference, ages)
+            self._failure = trial.failure(reference, ages) if trial.xs else None
             if self._step is not None:
                 self._steady_rounds = min(MOST_STEADY_ROUNDS, 2 * self._steady_rounds)
             lower = max(1, -(-trial.to // 4), min(trial.to - 1, trial.bears), math.ceil(0.75 * trial.level))
@@ -265,6 +267,8 @@ class LearnedLimit(Limit):
             self._step = 2 * self._step if 2 * self._step < self._limit else None
         if wanted:
             self._try(reference, wanted)
+        elif self._step is None:
+            self._watch(reference, page_times=self._limit, then=FACTOR * self._limit)
         else:
             self._watch(reference)
 

@@ -94,8 +94,6 @@ class Failure:
 
     def holds(self, reference: Reference, spread: Spread) -> bool:
         """Whether it still looks like one, with what is known of page times by now."""
-        if not self.xs:
-            return True
         variance = spread.variance / len(self.xs) + reference.variance + SYSTEMATIC**2
         return middle(self.xs) - reference.center - self.all_of_it / 2 >= DISTURBED * math.sqrt(variance)
 
