@@ -9,7 +9,10 @@ internal and may change in any release. One direction: layer → pacing → engi
     window                                     window.py (what a request asks for)
     numbers, dates, structured fields          field_values.py
     line, waiter                               line.py
-    limit of attempts in flight, room          in_flight.py; kept_limits.py (what the row says of it)
+    limit of attempts in flight, room          in_flight_limit.py (what it is asked), in_flight.py (fixed, or learned)
+    learned limit: trial, ease, watch          learned_limit.py (what follows), limit_phases.py (what is found out)
+    slowdown, page times compared              slowdown.py
+    what a row says of the limit               kept_limits.py
     claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
     what an outcome sets off                   outcomes.py
     what the log says of a host                host_log.py
