@@ -10,7 +10,8 @@ internal and may change in any release. One direction: layer → pacing → engi
     numbers, dates, structured fields          field_values.py
     line, waiter                               line.py
     limit of attempts in flight, room          in_flight_limit.py (what it is asked), in_flight.py (fixed, or learned)
-    learned limit: trial, ease, watch          learned_limit.py (what follows), limit_phases.py (what is found out)
+    learned limit: trial, ease, watch          learned_limit.py, limit_experiments.py (what follows from a finding),
+                                               limit_phases.py (what is found out), limit_attempts.py (those out)
     slowdown, page times compared              slowdown.py
     what a row says of the limit               kept_limits.py
     claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
