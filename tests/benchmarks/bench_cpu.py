@@ -1,5 +1,7 @@
 """What pacing costs on a healthy host: CPU per request and latency, of ours, mitmdump, and a bare Master.
 
+Ours runs twice, with and without a learned limit of attempts in flight.
+
     python tests/benchmarks/bench_cpu.py [--rounds 5] [--requests 2000]
 
 All proxies run at the same time, idle but for the one that is measured; rounds alternate between them, so that
@@ -65,6 +67,7 @@ def commands(confdir: str) -> dict[str, list[str]]:
     return {
         "mitmdump": [mitmdump, "--listen-host", "127.0.0.1", "--listen-port", "0", *sets],
         "bare Master": [sys.executable, str(_HERE / "lean_master.py"), confdir],
+        "no limit": [sys.executable, "-m", "proxy_addon", *ours, "--in-flight", "off"],
         "paceproxy": [sys.executable, "-m", "proxy_addon", *ours],
     }
 
@@ -89,8 +92,10 @@ def measure(proxy: Proxy, origin: str, requests: int, clients: int, mode: str) -
 
 def report(results: Mapping[tuple[str, str], Sequence[Measured]], names: Sequence[str]) -> None:
     """Print medians over the rounds; the ratios are medians of the ratios within one round."""
-    line = "{:12} {:12} {:>10} {:>13} {:>16} {:>8} {:>8}\n"
-    head = line.format("connections", "proxy", "CPU/req us", "to mitmdump", "to bare Master", "p50 ms", "p99 ms")
+    line = "{:12} {:12} {:>10} {:>13} {:>16} {:>12} {:>8} {:>8}\n"
+    head = line.format(
+        *("connections", "proxy", "CPU/req us", "to mitmdump", "to bare Master", "to no limit", "p50 ms", "p99 ms")
+    )
     sys.stdout.write(head)
     for mode in _MODES:
         for name in names:
@@ -102,6 +107,7 @@ def report(results: Mapping[tuple[str, str], Sequence[Measured]], names: Sequenc
                     f"{statistics.median(m.cpu_per_request_s for m in rounds) * 1e6:.0f}",
                     f"{ratio(rounds, results[mode, 'mitmdump']):.2f}",
                     f"{ratio(rounds, results[mode, 'bare Master']):.2f}",
+                    f"{ratio(rounds, results[mode, 'no limit']):.2f}",
                     f"{statistics.median(m.p50_s for m in rounds) * 1e3:.1f}",
                     f"{statistics.median(m.p99_s for m in rounds) * 1e3:.1f}",
                 )
