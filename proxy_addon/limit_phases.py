@@ -284,7 +284,7 @@ class Watch:
     @property
     def recent(self) -> list[float]:
         """The newest of the page times that gave the alarm."""
-        return self.up.recent[-max(4, len(self.up.recent) // 3) :]
+        return list(self.up.recent)[-max(4, len(self.up.recent) // 3) :]
 
 
 type Phase = First | Trial | Ease | Watch

@@ -7,7 +7,8 @@ anything, and outliers must not count for more than a little. What follows from 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -165,8 +166,8 @@ class Drift:
         self._side = side
         """1: slower, -1: quicker."""
         self.evidence = 0.0
-        self.recent: list[float] = []
-        """The page times since there has been any evidence."""
+        self.recent: deque[float] = deque(maxlen=self._KEPT)
+        """The page times since there has been any evidence, the newest of them."""
 
     def add(self, x: float, reference: Reference, *, step: float, variance: float) -> None:
         """`step`: the smallest move that matters."""
@@ -174,7 +175,7 @@ class Drift:
         self._add(step * (2 * away - step) / (2 * variance))
         if not self.evidence:
             self.recent.clear()
-        elif len(self.recent) < self._KEPT:
+        else:
             self.recent.append(x)
 
     def add_stall(self) -> None:
@@ -184,7 +185,7 @@ class Drift:
         self.evidence = max(0.0, self.evidence + max(-self._MOST, min(self._MOST, evidence)))
 
 
-def middle(xs: Sequence[float]) -> float:
+def middle(xs: Collection[float]) -> float:
     """The mean of the middle half: outliers do not move it, and it is steadier than the median."""
     cut = len(xs) // 4
     inner = sorted(xs)[cut : len(xs) - cut]
