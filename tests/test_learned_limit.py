@@ -141,6 +141,13 @@ def test_pages_that_differ_by_a_factor_of_ten_at_random_do_not_hold_it_down() ->
     assert wide.in_flight == 20
 
 
+def test_a_host_that_answers_within_20_ms_is_not_overloaded_whatever_its_page_times_do() -> None:
+    host = crawl(slots=8, power=1)
+    host.times = 0.0015  # Twelve milliseconds with all eight in flight: it is we who are busy.
+    host.serve(400)
+    assert host.limits[-1] >= 8
+
+
 def test_a_slow_host_is_a_healthy_one_where_its_page_times_stay() -> None:
     slow = crawl(slots=20)
     slow.times = 25.0
