@@ -179,9 +179,12 @@ class Outcomes:
         climbs = verdict.climbs and not at_fault and not grant.rare
         if self._is_quota(error, asked_s):
             # It said when to come back. It is slow as well only if nothing came since its last block.
-            climbs = climbs and host.page_rate.pages == 0
+            sent = grant.sent if grant.sent is not None else grant.granted
+            climbs = climbs and host.page_rate.is_stopped(sent=sent)
             if request.stalls < self._settings.pause_per_request:
-                host.page_rate.refused()  # One page that is refused for ever is no measure of the others.
+                host.page_rate.refused(
+                    at=self._clock.monotonic()
+                )  # One page that is refused for ever is no measure of the others.
         counts = climbs and request.counted < self._settings.pause_per_request
         request.counted += counts
         request.stalls += 1

@@ -27,6 +27,10 @@ class PageRate:
     _earlier_since: float | None = None
     _refused: bool = False
     """The host has said so since its last block ended."""
+    _refused_at: float | None = None
+    """When it said so last."""
+    _page_since: bool = False
+    """A page came since then."""
     _measured_s: float | None = None
 
     def page(self, *, at: float) -> None:
@@ -36,10 +40,16 @@ class PageRate:
             self._earlier_pages, self._earlier_since = (self.pages, self._since) if is_next else (0, None)
             self.pages, self._since = 0, at
         self.pages += 1
+        self._page_since = True
 
-    def refused(self) -> None:
+    def refused(self, *, at: float) -> None:
         """The host has said when to come back, and is blocked until then."""
-        self._refused = True
+        self._refused, self._refused_at, self._page_since = True, at, False
+
+    def is_stopped(self, *, sent: float) -> bool:
+        """Whether no page came since its last block, when it refuses an attempt that was sent at `sent`."""
+        after_block = self._refused_at is not None and sent > self._refused_at
+        return self.pages == 0 or (after_block and not self._page_since)
 
     def measured_s(self, *, now: float) -> float | None:
         """Seconds for a page, now that its block has ended; None where there is nothing to tell by.

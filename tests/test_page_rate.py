@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy_addon.model import HostPaused
 from proxy_addon.page_rate import PageRate
 from tests.support.answers import PAGE, Answer, Hit, status
 from tests.support.world import World, virtual
@@ -12,7 +13,7 @@ def after(*pages: float) -> PageRate:
     rate = PageRate()
     for at in pages:
         rate.page(at=at)
-    rate.refused()
+    rate.refused(at=9.0)
     return rate
 
 
@@ -57,7 +58,7 @@ def test_later_it_is_the_whole_time_from_block_to_block() -> None:
     rate.start(1.5, now=8.0)
     for at in range(30):
         rate.page(at=8.0 + at)
-    rate.refused()
+    rate.refused(at=9.0)
 
     assert rate.measured_s(now=41.0) == 1.1
 
@@ -67,7 +68,7 @@ def test_it_is_at_most_twice_what_it_was_as_nobody_may_have_asked_for_pages() ->
     rate.start(1.5, now=8.0)
     for at in (9.0, 10.0, 3000.0):
         rate.page(at=at)
-    rate.refused()
+    rate.refused(at=9.0)
 
     assert rate.measured_s(now=3004.0) == 3.0
 
@@ -77,7 +78,7 @@ def test_what_came_before_it_went_on_does_not_count_again() -> None:
     rate.start(1.5, now=8.0)
     for at in (9.0, 10.0):
         rate.page(at=at)
-    rate.refused()
+    rate.refused(at=9.0)
 
     assert rate.measured_s(now=12.0) is None
 
@@ -162,6 +163,22 @@ async def test_a_host_that_gives_no_page_between_its_blocks_climbs(world: World)
     assert world.sent() == [0, 2, 7, 22, 52]
     assert world.process.rung() == 5
     visit.leave()
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3])
+@virtual()
+async def test_a_host_that_gives_no_page_any_more_climbs_however_few_it_gave_before(world: World, pages: int) -> None:
+    world.origin = lambda hit: PAGE if hit.path == "well" else status(429, retry_after="1")
+    for _ in range(pages):
+        await world.visit("well").task
+    visits = [world.visit(f"{number}") for number in range(4)]
+    await world.clock.settle()
+    assert world.process.rung() == 0, "one burst was too fast, which is no reason to climb"
+    await world.pass_until(3600)
+
+    assert world.process.happened(HostPaused)
+    for visit in visits:
+        visit.leave()
 
 
 @virtual(climb="stall")
