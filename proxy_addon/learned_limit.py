@@ -90,8 +90,8 @@ class LearnedLimit(Limit):
         in_flight = len(self._attempts)
         attempt = self._attempts.pop(grant)
         if attempt.sent is None or grant.overdue:
-            return
-        if outcome is Outcome.STALL and not grant.rare:
+            pass  # It says nothing, or has said so; but somebody may have waited for its end.
+        elif outcome is Outcome.STALL and not grant.rare:
             self._experiments.stalled(attempt, now)
         elif outcome is Outcome.SERVED:
             x = math.log(max(now - attempt.sent, QUICKEST_S))

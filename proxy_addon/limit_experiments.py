@@ -251,6 +251,10 @@ class Experiments:
         elif seen is Seen.SLOWER and in_use > 1:
             recent = watch.recent or [reference.center]
             self._alarm(reference, middle(recent), len(recent), in_use)
+        elif seen is not Seen.STEADY and in_use == 1 and len(watch.up.recent) >= WELL_KNOWN:
+            # Less load there is none: it is the host that takes so long now, and more may be tried as before.
+            slower = Reference(self._spread, middle(watch.recent), len(watch.recent))
+            self._watch(slower, page_times=watch.left, then=watch.then)
         else:
             watch.learn(x)
             if wanted:

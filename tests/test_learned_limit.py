@@ -204,6 +204,17 @@ def test_a_host_that_becomes_five_times_slower_whatever_the_load_gets_its_limit_
     assert sorted(changing.limits[-300:])[150] >= 0.7 * before
 
 
+def test_a_host_that_is_slow_with_one_at_a_time_is_asked_for_more_again() -> None:
+    crawling = Crawl(LearnedLimit(), slots=40, power=1.0, cost=lambda number: 0.95 + 0.1 * about_a_second(number))
+    crawling.serve(300)
+    crawling.times = 6.0
+    crawling.serve(10)
+    assert crawling.limit.limit == 1
+    crawling.power = math.inf
+    crawling.serve(150)
+    assert crawling.limit.limit == 40
+
+
 def test_a_host_that_loses_half_its_power_gets_about_half() -> None:
     changing = crawl(slots=40, power=16, pages=800)
     changing.power = 8
@@ -329,6 +340,26 @@ def test_a_trial_in_which_all_stall_or_are_overdue_is_taken_back(overdue: bool) 
         else:
             end(limit, grant, now=1.2, outcome=Outcome.STALL, error=ErrorName.HTTP_STATUS_5XX, waiting=200)
     assert limit.limit <= before
+
+
+def test_a_doubt_that_only_overdue_attempts_could_settle_ends_with_them() -> None:
+    limit = LearnedLimit()
+    limit.room(now=0.0, waiting=200)
+    before = limit.limit
+    first = [begun(limit) for _ in range(before)]
+    end(limit, first.pop(), now=1.0, waiting=200)
+    tried = []
+    while limit.room(now=1.0, waiting=200):
+        tried.append(begun(limit, now=1.0, waiting=200))
+    for grant in (*first, *tried[2:]):
+        end(limit, grant, now=1.1, outcome=Outcome.FAILURE, waiting=200)
+    for grant in tried[:2]:
+        limit.overdue(grant, now=31.0)
+        grant.overdue = True
+    assert limit.limit == before, "in doubt"
+    for grant in tried[:2]:
+        end(limit, grant, now=40.0, waiting=200)
+    assert limit.limit > before
 
 
 def test_an_attempt_that_is_overdue_is_a_stall_once_and_its_end_says_nothing() -> None:
