@@ -12,6 +12,9 @@ _FEWEST = 3
 _FIRST = 0.75
 """How much of the pace first measured is believed: while the host was blocked, its quota may have been full, and have
 let nothing more in. Later ones are right: what is not full comes to as many pages as it lets in."""
+_FIRST_MOST_S = 2.0
+"""Nor more than that: a quota that was nearly used up before is none to measure by, and what is too slow lasts for as
+many pages. A host that is slower says so again, and twice as much is believed each time."""
 _LATELY_S = 10.0
 """Before its first block, pages of the last one to two times as long count: a host is not asked evenly for hours."""
 
@@ -60,7 +63,9 @@ class PageRate:
         if not self._refused or pages < _FEWEST or since is None:
             return None
         pace_s = (now - since) / pages
-        return _FIRST * pace_s if self._measured_s is None else min(pace_s, 2 * self._measured_s)
+        if self._measured_s is None:
+            return min(_FIRST * pace_s, _FIRST_MOST_S)
+        return min(pace_s, 2 * self._measured_s)
 
     def start(self, pace_s: float, *, now: float) -> None:
         """It goes on at this pace: count anew."""

@@ -53,6 +53,10 @@ def test_pages_long_before_do_not_count() -> None:
     assert after(0.0, 1.0, 2.0, 1000.0, 1000.5, 1001.0).measured_s(now=1006.0) == 1.5
 
 
+def test_at_first_no_more_than_two_seconds_are_believed() -> None:
+    assert after(0.0, 1.0, 2.0).measured_s(now=302.0) == 2.0
+
+
 def test_later_it_is_the_whole_time_from_block_to_block() -> None:
     rate = after(0.0, 0.5, 1.0, 1.5)
     rate.start(1.5, now=8.0)
@@ -134,6 +138,19 @@ async def test_a_page_that_is_refused_for_ever_is_measured_by_three_times_at_mos
     assert never.status == 429
     assert max(floors) < 1
     assert await world.stored() is None
+
+
+@virtual(in_flight="learn")
+async def test_a_quota_that_was_used_up_before_the_crawl_began_makes_no_slow_crawl(world: World) -> None:
+    world.origin = lambda hit: status(429, retry_after="300") if hit.path == "3" and hit.attempt == 1 else PAGE
+    visits = []
+    for number in range(100):
+        visits.append(world.visit(f"{number}", window=3600.0))
+        await world.clock.settle()
+    await world.finish()
+
+    assert [visit.status for visit in visits] == [200] * 100
+    assert max(visit.done_at or 0.0 for visit in visits) < 300 + 66
 
 
 @virtual()
