@@ -245,6 +245,8 @@ class Experiments:
         reference, seen = watch.reference, watch.look(x, distrust=self._distrust)
         in_use = min(self.limit, in_flight)
         if seen is Seen.QUICKER:
+            # It is better than it was, whatever was too much for it then.
+            self._failure, self._steady_rounds = None, STEADY_ROUNDS
             self._watch(Reference(self._spread, middle(watch.down.recent), len(watch.down.recent)))
         elif seen is Seen.CREPT and in_use > 1:
             self._alarm(Reference(self._spread, watch.anchor, reference.count), reference.center, 8, in_use)

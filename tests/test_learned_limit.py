@@ -239,6 +239,15 @@ def test_a_host_that_gets_quicker_is_asked_for_more() -> None:
     assert changing.in_flight >= 16
 
 
+@pytest.mark.parametrize("times", [0.1, 0.5])
+def test_a_host_that_gets_quicker_is_asked_for_more_soon_however_often_that_was_too_much(times: float) -> None:
+    crawling = crawl(slots=40, power=5.0, pages=1500)
+    assert crawling.limit.limit < 10
+    crawling.power, crawling.times = math.inf, times
+    crawling.serve(300)
+    assert crawling.limit.limit >= 20
+
+
 def test_a_host_that_is_well_again_after_a_slow_time_gets_its_limit_back() -> None:
     changing = crawl(slots=20, pages=300)
     changing.power = 4
