@@ -85,6 +85,29 @@ def test_with_a_fixed_limit_of_what_the_shop_can_take_it_does_as_well_as_with_pe
     assert (judged.got, judged.in_vain, judged.most_in_flight, round(judged.ratio, 2)) == (31, 0, 2, 1.0)
 
 
+@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize(("scenario", "parallel"), [("shop-pool", 5), ("shop-pool", 20), ("shop-503", 5)])
+def test_the_shop_gives_every_page_and_is_never_knocked_over(scenario: str, parallel: int, seed: int) -> None:
+    judged = run(Run(scenario, parallel=parallel, seed=seed))
+    assert (judged.got, judged.in_vain) == (31, 0)
+    assert judged.ratio <= 1.25
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_healthy_host_is_crawled_as_if_there_were_no_limit(seed: int) -> None:
+    judged = run(Run("healthy", seed=seed))
+    assert (judged.got, judged.in_vain) == (200, 0)
+    assert judged.to_direct is not None
+    assert judged.to_direct <= 1.05
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_quota_costs_little_more_time_than_it_must(seed: int) -> None:
+    judged = run(Run("rate-limit", "plain-patient", seed=seed))
+    assert judged.got == 60
+    assert judged.ratio <= 1.3
+
+
 def test_a_crawl_is_the_same_each_time_and_another_with_another_seed() -> None:
     first, again, other = (run(Run("slow-start", "plain", seed=seed)) for seed in (1, 1, 2))
     assert first == again
