@@ -47,7 +47,7 @@ class Dispatch:
         self._clock = clock
         self._emit = emit
         self.grants = Grants(settings, clock, self.wake)
-        self.limits = KeptLimits(settings, rows, clock, new_limit=new_limit, happen=self.happen)
+        self.limits = KeptLimits(clock, row=self.row, new_limit=new_limit, happen=self.happen)
         self.drains_at: float | None = None
         """When everybody who still waits is refused (monotonic); None: not draining."""
 

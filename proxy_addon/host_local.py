@@ -112,7 +112,7 @@ class Host:
     @property
     def settled(self) -> bool:
         """The same, and nobody is in line."""
-        return not self.happened and not self.writing and self.line.in_line == 0
+        return self.written and self.line.in_line == 0
 
     def has_room(self, *, now: float) -> bool:
         """Whether one more attempt may be in flight. Always so for the first: no limit stops a host for good."""

@@ -1,34 +1,32 @@
 """What is kept of the limits of attempts in flight: each host's row says what was found out, and its limit follows.
 
-The way between a limit (`in_flight.py`), which knows of no row, and the row, which outlives a restart, is shared with
-other processes, and forgives. What a limit remembers, and what it makes of being told, is its own affair.
+The way between a limit (`in_flight_limit.py`), which knows of no row, and the row, which outlives a restart, is shared
+with other processes, and forgives. What a limit remembers, and what it makes of being told, is its own affair.
 """
 
 from collections.abc import Callable
 
-from proxy_addon import changes, ladder
+from proxy_addon import changes
 from proxy_addon.clock import Clock
 from proxy_addon.host_local import Happened, Host
 from proxy_addon.in_flight_limit import Limit
-from proxy_addon.rows import Rows
-from proxy_addon.settings import Settings
+from proxy_addon.model import HostState
 
 
 class KeptLimits:
-    """Of all hosts. `new_limit` makes one for a host; `happen` has a change written to a host's row."""
+    """Of all hosts. `row` is a host's row as it counts now, `happen` has a change written to it, `new_limit` makes a
+    limit for a host."""
 
     def __init__(
         self,
-        settings: Settings,
-        rows: Rows,
         clock: Clock,
         *,
+        row: Callable[[Host], HostState | None],
         new_limit: Callable[[], Limit | None],
         happen: Callable[[Host, Happened], None],
     ) -> None:
-        self._settings = settings
-        self._rows = rows
         self._clock = clock
+        self._row = row
         self._new_limit = new_limit
         self._happen = happen
 
@@ -51,12 +49,7 @@ class KeptLimits:
         """
         if host.limit is None or not host.written:
             return
-        row = ladder.read(
-            self._rows.get(host.name),
-            now=self._clock.now(),
-            settings=self._settings,
-            pace_factor=self._rows.pace_factor,
-        )
+        row = self._row(host)
         in_row = row.in_flight_limit if row is not None else 0
         if in_row != host.limit_in_row:
             host.limit_in_row = in_row

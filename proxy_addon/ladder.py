@@ -162,10 +162,7 @@ def _served(state: HostState | None, change: Served, settings: Settings, pace_fa
         state = replace(state, paused_until=0.0, rung=len(settings.ladder) - 1)
     else:
         state = replace(state, rung=max(0, state.rung - 1))
-    state = replace(
-        state,
-        floor_s=state.floor_s * _FASTER if state.floor_s >= _LEAST_FLOOR_S else 0.0,
-    )
+    state = replace(state, floor_s=state.floor_s * _FASTER if state.floor_s >= _LEAST_FLOOR_S else 0.0)
     state = replace(
         state,
         next_slot_at=min(state.next_slot_at, change.at + pace_s(state, settings) * pace_factor),

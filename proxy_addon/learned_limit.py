@@ -96,4 +96,4 @@ class LearnedLimit(Limit):
         elif outcome is Outcome.SERVED:
             x = math.log(max(now - attempt.sent, QUICKEST_S))
             self._experiments.served(attempt, x, now, in_flight, waiting)
-        self._experiments.settle(now=now)
+        self._experiments.settle()

@@ -26,6 +26,10 @@ class Attempt:
 class Attempts(dict[Grant, Attempt]):
     """In the order in which they were granted."""
 
+    def any_out(self, phase: Phase) -> bool:
+        """Whether one that was sent in a phase is still out."""
+        return any(attempt.phase is phase for attempt in self.values())
+
     def ages(self, phase: Phase, now: float) -> list[float]:
         """Of those sent in a phase that are still out, oldest first: the logarithms of how long they have been so."""
         ages = []

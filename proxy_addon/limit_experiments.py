@@ -71,9 +71,9 @@ class Experiments:
             self.limit = limit
             self._watch(self.reference)
 
-    def settle(self, *, now: float) -> None:
+    def settle(self) -> None:
         """An attempt is over: of a doubt, the others that are out decide."""
-        if isinstance(self.phase, Trial) and not self._attempts.ages(self.phase, now):
+        if isinstance(self.phase, Trial) and not self._attempts.any_out(self.phase):
             self.limit = self.phase.to  # Nobody is out any more who could settle a doubt.
 
     def stalled(self, attempt: Attempt, now: float) -> None:
@@ -106,10 +106,10 @@ class Experiments:
         elif attempt.phase is phase and (waiting or in_flight >= FEW_LEFT * self._most_in_flight):
             match phase:
                 case Trial():
-                    phase.add(x)
+                    phase.comparison.add(x)
                     self._judge(phase, reference, now, wanted)
                 case Ease():
-                    phase.add(x)
+                    phase.comparison.add(x)
                     self._judge_ease(phase, reference, now)
                 case Watch():
                     self._look(phase, x, in_flight, wanted)
@@ -155,7 +155,7 @@ class Experiments:
         if found is Found.BEARS_IT:
             self._keep(trial.merged(reference, self._spread), wanted)
         elif found is Found.TOO_MUCH:
-            self._failure = trial.failure(reference, ages) if trial.xs else None
+            self._failure = trial.failure(reference, ages) if trial.comparison.xs else None
             if self._step is not None:
                 self._steady_rounds = min(MOST_STEADY_ROUNDS, 2 * self._steady_rounds)
             lower = max(1, -(-trial.to // 4), min(trial.to - 1, trial.bears), math.ceil(0.75 * trial.level))

@@ -1,8 +1,8 @@
 """The phases of a learned limit: what page times have shown so far, and what follows from it with enough certainty.
 
 A phase takes the page times of the attempts that were sent in it, and gives a finding; it changes no limit. What is
-done about a finding is in `learned_limit.py`, how page times are compared in `slowdown.py`. Page times are logarithms
-of seconds, and how far apart two are is a difference of logarithms: 0.7 is twice as long.
+done about a finding is in `limit_experiments.py`, how page times are compared in `slowdown.py`. Page times are
+logarithms of seconds, and how far apart two are is a difference of logarithms: 0.7 is twice as long.
 """
 
 import math
@@ -109,16 +109,11 @@ class Trial:
     """With the reference."""
     estimate: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
     """Of the slowdown, when it was judged last."""
-    xs: list[float] = field(default_factory=list)
 
     @property
     def all_of_it(self) -> float:
         """The slowdown of a host that serves no more than before."""
         return math.log(self.to / self.level)
-
-    def add(self, x: float) -> None:
-        self.comparison.add(x)
-        self.xs.append(x)
 
     def add_stall(self) -> None:
         self.comparison.add_stall(self.all_of_it / 2)
@@ -144,7 +139,7 @@ class Trial:
         return Reference(spread, center, both)
 
     def failure(self, reference: Reference, ages: Iterable[float]) -> Failure:
-        return Failure(self.to, (*self.xs, *(age for age in ages if age > reference.center)), self.all_of_it)
+        return Failure(self.to, (*self.comparison.xs, *(age for age in ages if age > reference.center)), self.all_of_it)
 
     @property
     def bears(self) -> int:
@@ -185,7 +180,6 @@ class Ease:
     estimate: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
     late: list[float] = field(default_factory=list)
     """Page times of those that were in flight already: what it takes at the higher limit, after all."""
-    xs: list[float] = field(default_factory=list)
 
     @property
     def alarm(self) -> float:
@@ -202,11 +196,7 @@ class Ease:
             self.late.append(x)
         if LATE_KNOWN <= len(self.late) < 8 * LATE_KNOWN:
             self.known = len(self.late)
-            self.comparison = self.comparison.moved(middle(self.late) - self.spread.variance, self.xs)
-
-    def add(self, x: float) -> None:
-        self.comparison.add(x)
-        self.xs.append(x)
+            self.comparison = self.comparison.moved(middle(self.late) - self.spread.variance)
 
     def judge(self, reference: Reference, ages: list[float]) -> Eased:
         self.estimate = estimate = self.comparison.estimate(ages)

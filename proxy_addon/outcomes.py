@@ -151,7 +151,7 @@ class Outcomes:
 
     def _served(self, host: Host, request: Request, grant: Grant, quota_s: float | None) -> None:
         now = self._clock.now()
-        sent = grant.sent if grant.sent is not None else grant.granted
+        sent = _sent(grant)
         host.note_served(at=self._clock.monotonic(), sent=sent)
         if host.line.end_rests(now=self._clock.monotonic(), page_sent=sent):
             self._dispatch.wake(host)
@@ -179,12 +179,10 @@ class Outcomes:
         climbs = verdict.climbs and not at_fault and not grant.rare
         if self._is_quota(error, asked_s):
             # It said when to come back. It is slow as well only if nothing came since its last block.
-            sent = grant.sent if grant.sent is not None else grant.granted
-            climbs = climbs and host.page_rate.is_stopped(sent=sent)
+            climbs = climbs and host.page_rate.is_stopped(sent=_sent(grant))
+            # One page that is refused for ever is no measure of the others.
             if request.stalls < self._settings.pause_per_request:
-                host.page_rate.refused(
-                    at=self._clock.monotonic()
-                )  # One page that is refused for ever is no measure of the others.
+                host.page_rate.refused(at=self._clock.monotonic())
         counts = climbs and request.counted < self._settings.pause_per_request
         request.counted += counts
         request.stalls += 1
@@ -275,6 +273,11 @@ class Outcomes:
         if grant.sent_at is not None:
             return grant.sent_at
         return self._clock.now() - (self._clock.monotonic() - grant.granted)
+
+
+def _sent(grant: Grant) -> float:
+    """When the attempt was sent, or where it never was, granted (monotonic)."""
+    return grant.sent if grant.sent is not None else grant.granted
 
 
 def _to_be_redialled(request: Request, grant: Grant, reply: Reply) -> bool:

@@ -3,7 +3,7 @@
 Pure statistics on the logarithms of page times (seconds from sending to the outcome): a host that shares its power
 among what it has to do makes every page slower by the same factor, which is the same distance between logarithms
 whatever the page costs. Page times differ from page to page, some are a hundred times the others: no single one says
-anything, and outliers must not count for more than a little. What follows from a slowdown is in `learned_limit.py`.
+anything, and outliers must not count for more than a little. What follows from a slowdown is in `limit_phases.py`.
 """
 
 import math
@@ -103,23 +103,27 @@ class Comparison:
     For each slowdown the likelihood of what has come back; of what is still out, that it took so long already.
     """
 
-    __slots__ = ("_likelihoods", "_spread", "center", "count")
+    __slots__ = ("_likelihoods", "_spread", "center", "count", "xs")
 
     def __init__(self, spread: Spread, center: float) -> None:
         self._spread = spread
         self.center = center
         self.count = 0
+        """Attempts, those that stalled included."""
+        self.xs: list[float] = []
+        """The page times of those that came back."""
         self._likelihoods = [0.0] * len(_SLOWDOWNS)
 
-    def moved(self, center: float, xs: Iterable[float]) -> "Comparison":
-        """The same attempts, compared with another center."""
+    def moved(self, center: float) -> "Comparison":
+        """The same page times, compared with another center."""
         other = Comparison(self._spread, center)
-        for x in xs:
+        for x in self.xs:
             other.add(x)
         return other
 
     def add(self, x: float) -> None:
         """One has come back."""
+        self.xs.append(x)
         deviation = math.sqrt(self._spread.variance)
         peak = (1 - _OUTLIERS) / (deviation * _SQRT_2_PI)
         x = min(max(x, self.center + _SLOWDOWNS[0]), self.center + _SLOWDOWNS[-1])

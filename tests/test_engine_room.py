@@ -1,6 +1,6 @@
 """The limit of attempts in flight to one host, in virtual time: who waits for room, and who gets it when there is some.
 
-What a limit learns is in `test_in_flight.py`; here it is mostly a number, so that every moment can be written out.
+What a limit learns is in `test_learned_limit.py`; here it is mostly a number, so that every moment can be written out.
 """
 
 import functools

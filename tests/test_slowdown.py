@@ -272,7 +272,7 @@ def test_a_slowdown_beyond_all_measure_is_the_greatest_there_is(far: float) -> N
 def test_the_same_attempts_can_be_compared_with_another_center() -> None:
     xs = [TWICE] * 8
     before = compared(*xs)
-    after = before.moved(TWICE, xs)
+    after = before.moved(TWICE)
     assert (after.center, after.count) == (TWICE, 8)
     assert after.estimate([]).mean == pytest.approx(0.0, abs=0.05)
     assert (before.center, before.count) == (0.0, 8)
