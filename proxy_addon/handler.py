@@ -225,12 +225,12 @@ class SafeConnectionHandler(mode_servers.ProxyConnectionHandler):
         reading = next((c for c, io in self.transports.items() if io.handler is asyncio.current_task()), None)
         if reading is not self.client:
             await _drain(self.client, client)
-            return
-        if self.unsent_bytes(self.client) > UNREAD_LIMIT_BYTES:
-            await _drain(self.client, client)
-        if self.client.alpn != b"h2":  # There, windows do it, for each stream on its own.
-            for connection, io in [entry for entry in self.transports.items() if entry[0] is not self.client]:
-                await _drain(connection, io)
+        else:
+            if self.unsent_bytes(self.client) > UNREAD_LIMIT_BYTES:
+                await _drain(self.client, client)
+            if self.client.alpn != b"h2":  # There, windows do it, for each stream on its own.
+                for connection, io in [entry for entry in self.transports.items() if entry[0] is not self.client]:
+                    await _drain(connection, io)
         if reading is not None and (waiting := self._held_back.get(reading)) is not None:
             await waiting.wait()
 

@@ -122,6 +122,7 @@ def test_a_client_that_takes_nothing_of_a_stream_stops_its_http1_origin_and_no_o
             client.read()
         layer = rig.layers[-1]
         until(lambda: rig.call(lambda: bool(layer.handler._held_back)), "the origin was not read from any more")
+        until_still(lambda: rig.call(lambda: layer.queued_for_client(stream)), "the origin was read from on and on")
         assert rig.call(lambda: layer.queued_for_client(stream)) < MIB
         assert client.get("/neighbour").status == 200
         client._h2.increment_flow_control_window(size, stream)
