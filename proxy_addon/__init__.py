@@ -28,6 +28,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     which host a request counts for            hosts.py, targets.py
     which addresses may be dialled             egress.py, loops.py
     settings, flags                            settings.py, setting_*.py, cli.py
+    commands beside serving                    commands/ (what one is)
     start, signals, draining                   runner.py, signals.py, addon.py
     metrics, probes                            metrics.py, gauges.py, admin.py
     impatient clients                          advice.py

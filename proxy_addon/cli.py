@@ -1,7 +1,8 @@
 """The command `paceproxy`: arguments become `Settings`, and those a running proxy; what goes wrong, one line.
 
-Its flags come from the declarations in `settings.py`. Exit codes: the proxy's own; 2 for a setting or an argument
-that cannot be used. What the proxy does is in `runner.py`, which is imported only when it is needed.
+Its flags come from the declarations in `settings.py`, its commands from `commands/`. Exit codes: the proxy's or the
+command's own; 2 for a setting or an argument that cannot be used. What the proxy does is in `runner.py`, which is
+imported only when it is needed.
 """
 
 import os
@@ -11,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import click
 
 from proxy_addon import __version__
+from proxy_addon.commands import COMMANDS, CommandError, Invocation, find_command
 from proxy_addon.setting_docs import by_group
 from proxy_addon.setting_kinds import Switch
 from proxy_addon.setting_lists import Options
 from proxy_addon.setting_places import mask_credentials
-from proxy_addon.setting_sources import CONFIG, flag, load, suggestion, variable
+from proxy_addon.setting_sources import CONFIG, flag, suggestion, variable
 from proxy_addon.settings import SETTINGS, Group, SettingError, Settings
 
 BAD_USAGE = 2
@@ -58,9 +60,12 @@ def main(
         code = command.main(args=args, prog_name=_PROGRAM, standalone_mode=False)
     except SettingError as error:
         return _refuse(str(error))
+    except CommandError as error:
+        return _refuse(error.message, error.code)
     except click.NoSuchOption as error:
-        names = [name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)]
-        return _refuse(f"{error.option_name} is no flag; {suggestion(error.option_name, names, _see_help())}")
+        return _refuse(f"{error.option_name} is no flag; {_suggest_flag(error, command)}")
+    except click.UsageError as error:
+        return _refuse(f"{error.format_message().rstrip('.')}; {_see_help(error)}")
     except click.ClickException as error:
         return _refuse(f"{error.format_message().rstrip('.')}; {_see_help()}")
     except click.Abort:
@@ -68,18 +73,22 @@ def main(
     return int(code)
 
 
-class _GroupedHelp(click.Group):
-    """Shows the flags under the headings of their groups."""
+class _Group(click.Group):
+    """Imports a command when it is used. Shows the flags under the headings of their groups."""
 
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return super().collect_usage_pieces(ctx) if self.commands else ["[OPTIONS]"]
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return find_command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
             # Perhaps a URL that lost its flag, with a password in it.
-            ctx.fail(f"{mask_credentials(args[0])} is no command")
+            shown = mask_credentials(args[0])
+            raise CommandError(f"{shown} is no command; {suggestion(shown, COMMANDS, _see_help())}")
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -90,21 +99,23 @@ class _GroupedHelp(click.Group):
             shown = [record for name in names if (record := records[flag(name)])]
             with formatter.section(group):
                 formatter.write_dl(shown, col_max=_HELP_COLUMN)
-        self.format_commands(ctx, formatter)
+        # Without importing any of them.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()), col_max=_HELP_COLUMN)
 
 
 def _command(environ: Mapping[str, str], serve: Serve) -> click.Group:
-    def run(**values: object) -> int:
+    @click.pass_context
+    def run(ctx: click.Context, /, **values: object) -> int:
         flags = {str(name): value for name, value in values.items() if value not in (None, ())}
-        loaded = load(flags, environ)
-        try:
+        ctx.obj = Invocation(flags, environ)
+        if ctx.invoked_subcommand is not None:
+            return 0
+        loaded = ctx.obj.load()
+        with loaded.named():
             return serve(loaded.settings)
-        except SettingError as error:
-            # What only shows at the start: a port in use, a store that cannot be opened.
-            error.source = error.source or loaded.source(error.setting)
-            raise
 
-    return _GroupedHelp(
+    return _Group(
         name=_PROGRAM,
         callback=run,
         params=list(_parameters()),
@@ -154,10 +165,16 @@ def _serve(settings: Settings) -> int:
     return runner.serve(settings)
 
 
-def _see_help() -> str:
-    return f"see {_PROGRAM} --help"
+def _suggest_flag(error: click.NoSuchOption, command: click.Command) -> str:
+    parameters = (error.ctx.command if error.ctx else command).params
+    names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+    return suggestion(error.option_name, names, _see_help(error))
 
 
-def _refuse(line: str) -> int:
+def _see_help(error: click.UsageError | None = None) -> str:
+    return f"see {error.ctx.command_path if error and error.ctx else _PROGRAM} --help"
+
+
+def _refuse(line: str, exit_code: int = BAD_USAGE) -> int:
     click.echo(f"{_PROGRAM}: {' '.join(line.split())}", err=True)
-    return BAD_USAGE
+    return exit_code

@@ -6,9 +6,11 @@ but a name that no setting has is an error wherever it stands, or a typing error
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from proxy_addon.setting_kinds import Count, Switch, to_text
@@ -60,6 +62,16 @@ class Loaded:
     def source(self, name: str) -> str:
         return self.sources.get(name, DEFAULT)
 
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Say of a setting that only shows itself to be wrong when it is used where it came from."""
+        try:
+            yield
+        except SettingError as error:
+            # A port in use, a store that cannot be opened.
+            error.source = error.source or self.source(error.setting)
+            raise
+
 
 def flag(name: str) -> str:
     """A setting's flag: `--attempt-timeout`."""
@@ -83,16 +95,19 @@ def suggestion(name: str, spellings: Iterable[str], otherwise: str) -> str:
     return f"did you mean {known[near[0]]}?" if near else otherwise
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
+def load(
+    flags: Mapping[str, object], environ: Mapping[str, str], defaults: Mapping[str, object] = MappingProxyType({})
+) -> Loaded:
     """The settings by all their sources. `flags`: by name, those that were given, and `config`.
 
-    An empty variable counts as not set. Raises `SettingError`.
+    An empty variable counts as not set. `defaults` take the place of the usual ones. Raises `SettingError`.
     """
     variables = _from_environment(environ)
     given = {name: Given(value, flag(name)) for name, value in flags.items()}
     file = given.pop(CONFIG, None) or variables.pop(CONFIG, None)
     variables.pop(CONFIG, None)
-    return _settle({**(_from_file(file) if file else {}), **variables, **given})
+    others = {name: Given(value, DEFAULT) for name, value in defaults.items()}
+    return _settle({**others, **(_from_file(file) if file else {}), **variables, **given})
 
 
 def add_options(loader: "Loader") -> None:

@@ -119,6 +119,12 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (["--window"], "Option '--window' requires an argument; see paceproxy --help"),
         (["--http2=yes"], "Option '--http2' does not take a value; see paceproxy --help"),
         (["serve"], "serve is no command; see paceproxy --help"),
+        (["--window", "5", "completoin", "bash"], "completoin is no command; did you mean completion?"),
+        (["completion", "--bash"], "--bash is no flag; see paceproxy completion --help"),
+        (
+            ["completion"],
+            "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish; see paceproxy completion --help",
+        ),
         (["http://user:secret@parent"], "http://***@parent is no command; see paceproxy --help"),
         (
             ["--listen", "0.0.0.0:8080"],
@@ -203,6 +209,7 @@ def test_the_help_is_grouped(capsys: pytest.CaptureFixture[str]) -> None:
         "Hosts that stay down:",
         "On the way to origins:",
         "The process:",
+        "Commands:",
     ]
 
 
