@@ -30,7 +30,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     settings, flags                            settings.py, setting_*.py, cli.py
     commands beside serving                    commands/ (what one is)
     start, signals, draining                   runner.py, signals.py, addon.py
-    metrics, probes                            metrics.py, gauges.py, admin.py
+    metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin.py
     impatient clients                          advice.py
 """
 

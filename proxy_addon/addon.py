@@ -18,7 +18,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
 from mitmproxy.proxy.layer import NextLayer
 
-from proxy_addon import dial, installing
+from proxy_addon import dial, installing, loop_lag
 from proxy_addon.access import ClientFilter
 from proxy_addon.admin import AdminServer, routes
 from proxy_addon.advice import Advice
@@ -60,6 +60,7 @@ class Paceproxy:
         self._undo = ExitStack()
         self._starting: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
         self._built = False
         self._not_ready: str | None = "starting"
         self.admin_address: tuple[str, int] | None = None
@@ -106,6 +107,7 @@ class Paceproxy:
                     value=settings.admin,
                     remedy="give another address, 127.0.0.1:0 for any free port, or off",
                 ) from error
+        self._watching = asyncio.create_task(loop_lag.watch(self._clock, self._metrics.note_loop_lag))
         self.pacer.ready = True
         self._not_ready = None
         self._started.set()
@@ -155,6 +157,8 @@ class Paceproxy:
         """Let go of everything. Harmless when it was not started."""
         self._not_ready = "stopping"
         self._undo.close()
+        if self._watching is not None:
+            self._watching.cancel()
         await self._admin.stop()
         try:
             async with asyncio.timeout(STOP_S):

@@ -3,7 +3,7 @@
 How many hosts there are must not decide how many series there are: a few have series of their own, the rest share one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
@@ -43,34 +43,39 @@ def gauges(now: Snapshot, *, rungs: int) -> Iterator[Metric]:
         "Hosts to which nothing is sent for a while, because they failed too often in a row.",
         sum(view.state.paused_until > now.at for view in now.hosts),
     )
-    yield from _by_host(now.hosts)
+    yield from _by_host(now)
     yield GaugeMetricFamily("paceproxy_store_up", "1 while the store works, 0 while it does not.", now.store_up)
 
 
-def _by_host(hosts: tuple[HostView, ...]) -> Iterator[Metric]:
-    """The series of single hosts: those off the bottom rung, the worst first.
+def _by_host(now: Snapshot) -> Iterator[Metric]:
+    """The series of single hosts: those that are slow, the worst first.
 
     Worse is the higher rung, then more waiters, then the name, which only makes the choice the same at each
     scrape. The rest go under `OTHER`: their waiters as a sum, their rungs as the highest, since a sum of
-    rungs is no rung and would raise every alert on one. A host whose own name is `OTHER` always belongs to
-    the rest: the same labels twice would make Prometheus refuse the whole scrape.
+    rungs is no rung and would raise every alert on one; of the rest no more is told. A host whose own name is
+    `OTHER` always belongs to the rest: the same labels twice would make Prometheus refuse the whole scrape.
     """
+    slow = [view for view in now.hosts if ladder.paces(view.state)]
+    slow.sort(key=lambda view: (view.host == OTHER, -view.state.rung, -view.waiting, view.host))
+    named = [view for view in slow[:MAX_HOSTS] if view.host != OTHER]
+    rest = slow[len(named) :]
+    yield from _rungs(named, rest)
+    yield from _reasons(named, at=now.at)
+    yield _limits(now.hosts)
+
+
+def _rungs(named: Sequence[HostView], rest: Sequence[HostView]) -> Iterator[Metric]:
     rung = GaugeMetricFamily(
         "paceproxy_host_rung",
-        "The rung of a host off the bottom rung. "
+        "The rung of a slow host: off the bottom rung, or with a floor, a block or a pause. "
         f"host={OTHER!r}: the highest among those beyond the worst {MAX_HOSTS}.",
         labels=["host"],
     )
     waiting = GaugeMetricFamily(
         "paceproxy_host_waiting",
-        "Requests held now for a host off the bottom rung. "
-        f"host={OTHER!r}: the sum over those beyond the worst {MAX_HOSTS}.",
+        f"Requests held now for a slow host. host={OTHER!r}: the sum over those beyond the worst {MAX_HOSTS}.",
         labels=["host"],
     )
-    climbed = [view for view in hosts if view.state.rung > 0]
-    climbed.sort(key=lambda view: (view.host == OTHER, -view.state.rung, -view.waiting, view.host))
-    named = [view for view in climbed[:MAX_HOSTS] if view.host != OTHER]
-    rest = climbed[len(named) :]
     for view in named:
         rung.add_metric([view.host], view.state.rung)
         waiting.add_metric([view.host], view.waiting)
@@ -79,7 +84,34 @@ def _by_host(hosts: tuple[HostView, ...]) -> Iterator[Metric]:
         waiting.add_metric([OTHER], sum(view.waiting for view in rest))
     yield rung
     yield waiting
-    yield _limits(hosts)
+
+
+def _reasons(named: Sequence[HostView], *, at: float) -> Iterator[Metric]:
+    """Why a host is slow, and how slow. Times and not durations: they can be compared between processes."""
+    pace = GaugeMetricFamily(
+        "paceproxy_host_pace_seconds", "Seconds between two attempts to a slow host.", labels=["host"]
+    )
+    stalled = GaugeMetricFamily(
+        "paceproxy_host_last_stall_timestamp_seconds",
+        "When a slow host last stalled as this process saw it, in Unix seconds, and with which error.",
+        labels=["host", "error"],
+    )
+    held = GaugeMetricFamily(
+        "paceproxy_host_held_until_timestamp_seconds",
+        "Until when nothing is sent to a host, in Unix seconds: the origin said so (block), "
+        "or it is left alone for a while (pause). Only while that lies ahead.",
+        labels=["host", "reason"],
+    )
+    for view in named:
+        pace.add_metric([view.host], view.pace_s)
+        if view.last_stall is not None:
+            stalled.add_metric([view.host, view.last_stall.error], view.last_stall.at)
+        for reason, until in (("block", view.state.blocked_until), ("pause", view.state.paused_until)):
+            if until > at:
+                held.add_metric([view.host, reason], until)
+    yield pace
+    yield stalled
+    yield held
 
 
 def _limits(hosts: tuple[HostView, ...]) -> Metric:

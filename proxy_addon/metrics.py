@@ -3,8 +3,8 @@
 Counting happens for every request and must cost next to nothing; whatever can be put off is done at the
 scrape. That is why the counts are plain numbers here and become prometheus-client's families only in
 `collect`: its own Counter and Histogram take a lock for each value and walk the buckets one by one, which
-costs four times as much. HTTP does not belong here (`admin.py`), nor does any decision: nothing reads these
-numbers back.
+costs four times as much. What the system knows of the process is prometheus-client's own collector's. HTTP does not
+belong here (`admin.py`), nor does any decision: nothing reads these numbers back.
 """
 
 import platform
@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import assert_never
 
 from mitmproxy.version import VERSION as MITMPROXY_VERSION
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     HistogramMetricFamily,
@@ -49,7 +49,7 @@ BUCKETS_S = (
     # pause 120; retry_after_cap 300; window 600. What ran into its limit lies just above that edge.
     *(2.0, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 120.0, 300.0, 600.0),
 )
-"""Upper edges of the histograms' buckets, inclusive. One set for all three, so that they can be compared."""
+"""Upper edges of the histograms' buckets, inclusive. One set for all, so that they can be compared."""
 
 _BUCKET_LABELS = (*map(floatToGoString, BUCKETS_S), "+Inf")
 
@@ -132,11 +132,14 @@ class Metrics(Collector):
         self._wait = _Histogram()
         self._room_wait = _Histogram()
         self._attempt_duration = _Histogram()
+        self._loop_lag = _Histogram()
         self._redials = 0
         self._retry_after_capped = 0
         self._store_errors = 0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        # Under the names that dashboards know: process_cpu_seconds_total, process_resident_memory_bytes and so on.
+        ProcessCollector(registry=self._registry)
 
     def observe(self, event: Event) -> None:
         """Count an event. Never raises and never waits."""
@@ -161,6 +164,10 @@ class Metrics(Collector):
                 pass  # the gauges tell, from the snapshot
             case _:
                 assert_never(event)
+
+    def note_loop_lag(self, lag_s: float) -> None:
+        """The event loop came so much too late to what was due."""
+        self._loop_lag.observe(lag_s)
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition and its media type, in the format that `accept`, the field of the request, prefers.
@@ -218,6 +225,10 @@ class Metrics(Collector):
         yield self._attempt_duration.family(
             "paceproxy_attempt_duration_seconds",
             "From the grant of an attempt to the response's head, or to the error, in seconds.",
+        )
+        yield self._loop_lag.family(
+            "paceproxy_loop_lag_seconds",
+            "How late the event loop comes to what is due, looked at four times a second, in seconds.",
         )
         yield CounterMetricFamily(
             "paceproxy_redials",

@@ -104,6 +104,7 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 
 def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
     found = families(after())
+    found = {name: family for name, family in found.items() if not name.startswith("process_")}
 
     assert {name: family.type for name, family in found.items()} == {
         "paceproxy_requests": "counter",
@@ -118,6 +119,10 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_hosts_paused": "gauge",
         "paceproxy_host_rung": "gauge",
         "paceproxy_host_waiting": "gauge",
+        "paceproxy_host_pace_seconds": "gauge",
+        "paceproxy_host_last_stall_timestamp_seconds": "gauge",
+        "paceproxy_host_held_until_timestamp_seconds": "gauge",
+        "paceproxy_loop_lag_seconds": "histogram",
         "paceproxy_in_flight_limit": "gauge",
         "paceproxy_redials": "counter",
         "paceproxy_retry_after_capped": "counter",
@@ -126,8 +131,10 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_build_info": "gauge",
     }
     assert all(family.documentation.endswith(".") for family in found.values())
-    in_seconds = [family for name, family in found.items() if name.endswith("_seconds")]
-    assert all("in seconds" in family.documentation for family in in_seconds)
+    durations = [family for family in found.values() if family.type == "histogram"]
+    assert all("in seconds" in family.documentation for family in durations)
+    moments = [family for name, family in found.items() if name.endswith("_timestamp_seconds")]
+    assert all("in Unix seconds" in family.documentation for family in moments)
 
 
 def test_requests_are_counted_by_their_final_answer() -> None:
@@ -391,7 +398,68 @@ def test_exactly_100_limits_leave_nothing_to_put_together() -> None:
     assert len(samples(metrics, "paceproxy_in_flight_limit")) == 100
 
 
-def test_a_host_has_series_of_its_own_only_while_it_is_off_the_bottom_rung() -> None:
+def test_a_slow_host_says_how_slow_and_why() -> None:
+    blocked = dataclasses.replace(
+        view("blocked.example", waiting=2),
+        state=HostState(blocked_until=NOW + 60, paused_until=NOW - 60, version=1),
+        last_stall=LastStall(ErrorName.RATE_LIMITED, NOW - 3),
+    )
+    paused = dataclasses.replace(
+        view("paused.example", rung=5, paused_until=NOW + 120),
+        pace_s=60.0,
+        last_stall=LastStall(ErrorName.CONNECTION_TIMEOUT, NOW - 9),
+    )
+    met_elsewhere = dataclasses.replace(view("elsewhere.example", rung=1), last_stall=None)
+    well = dataclasses.replace(view("well.example", waiting=5), last_stall=LastStall(ErrorName.RATE_LIMITED, NOW - 900))
+    metrics = after(snapshot=of_hosts(blocked, paused, met_elsewhere, well))
+
+    assert samples(metrics, "paceproxy_host_rung") == {
+        ("blocked.example",): 0,
+        ("paused.example",): 5,
+        ("elsewhere.example",): 1,
+    }
+    assert samples(metrics, "paceproxy_host_pace_seconds") == {
+        ("blocked.example",): 2,
+        ("paused.example",): 60,
+        ("elsewhere.example",): 2,
+    }
+    assert samples(metrics, "paceproxy_host_last_stall_timestamp_seconds") == {
+        ("rate_limited", "blocked.example"): NOW - 3,
+        ("connection_timeout", "paused.example"): NOW - 9,
+    }
+    assert samples(metrics, "paceproxy_host_held_until_timestamp_seconds") == {
+        ("blocked.example", "block"): NOW + 60,
+        ("paused.example", "pause"): NOW + 120,
+    }
+
+
+def test_of_the_hosts_beyond_100_no_reasons_are_told() -> None:
+    metrics = after(snapshot=of_hosts(*(view(f"h{i}.example", rung=1, paused_until=NOW + 9) for i in range(150))))
+
+    assert len(samples(metrics, "paceproxy_host_pace_seconds")) == 100
+    assert len(samples(metrics, "paceproxy_host_last_stall_timestamp_seconds")) == 100
+    assert len(samples(metrics, "paceproxy_host_held_until_timestamp_seconds")) == 100
+
+
+def test_the_lag_of_the_event_loop_is_measured() -> None:
+    metrics = after()
+    for lag_s in (0.0001, 0.02, 0.3):
+        metrics.note_loop_lag(lag_s)
+
+    lags = samples(metrics, "paceproxy_loop_lag_seconds_bucket")
+    assert (lags["0.005",], lags["0.025",], lags["0.25",], lags["0.5",]) == (1, 2, 2, 3)
+
+
+def test_what_the_system_knows_of_the_process_is_told_under_the_usual_names() -> None:
+    found = families(after())
+
+    assert found["process_cpu_seconds"].samples[0].value > 0
+    assert found["process_resident_memory_bytes"].samples[0].value > 1_000_000
+    assert found["process_open_fds"].samples[0].value > 0
+    assert found["process_start_time_seconds"].samples[0].value > 1_700_000_000
+
+
+def test_a_host_has_series_of_its_own_only_while_it_is_slow() -> None:
     moments = [
         of_hosts(view("ill.example", rung=3, waiting=4), view("well.example", rung=0, waiting=2)),
         of_hosts(view("ill.example", rung=0, waiting=4)),
