@@ -3,7 +3,10 @@
 Public are the command `paceproxy`, the addon in `addon.py`, the settings and the metrics; the modules here are
 internal and may change in any release. One direction: layer → pacing → engine → store. Where to look for what:
 
-    ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row), changes.py
+    ladder, rung, pace, slot, pause            ladder.py (the arithmetic of a host's row), changes.py; reading.py (what
+                                               time makes of a row)
+    resume, floor, an operator's pause         operating.py (what may be done), operated.py (the arithmetic)
+    a host as people see it                    views.py
     stall, retry                               retry.py (what a reply means)
     Retry-After, rate limits, quota            rate_limits.py; page_rate.py (the pace that a quota bears)
     window                                     window.py (what a request asks for)
@@ -14,7 +17,8 @@ internal and may change in any release. One direction: layer → pacing → engi
                                                limit_phases.py (what is found out), limit_attempts.py (those out)
     slowdown, page times compared              slowdown.py
     what a row says of the limit               kept_limits.py
-    claim, late attempt, batches               dispatch.py (a host's task), rows.py (the race), store/ (the contract)
+    claim, late attempt, batches               dispatch.py (a host's task), late.py, rows.py (the race), store/ (the
+                                               contract); sweeping.py (rows that nobody asks about)
     what an outcome sets off                   outcomes.py
     what the log says of a host                host_log.py
     a request's life                           engine.py, seen from HTTP: pacing.py

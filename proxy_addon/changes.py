@@ -68,4 +68,29 @@ class Checked:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """An operator says that the host's trouble is over."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PausedByOperator:
+    """An operator wants nothing sent to the host for a while."""
+
+    at: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class FloorSet:
+    """An operator wants the host paced at least so."""
+
+    at: float
+    floor_s: float
+    """0: no floor any more."""
+
+
+type Operated = Resumed | PausedByOperator | FloorSet
 type Change = Sent | Served | Stalled | GivenBack | Limited | Checked

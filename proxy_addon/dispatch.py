@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable
 
-from proxy_addon import changes, host_log, ladder
+from proxy_addon import changes, host_log, ladder, late, operated, reading
 from proxy_addon.clock import Clock
 from proxy_addon.grants import Grants
 from proxy_addon.host_local import Happened, Host
@@ -87,14 +87,19 @@ class Dispatch:
             while host.happened or len(host.line):
                 host.wake.clear()
                 while host.happened:
-                    await self._write(host, host.happened.popleft())
+                    await self._write(host, host.happened[0])
+                    host.happened.popleft()
                 wakes_at = await self._turn(host)
                 if wakes_at is not None and len(host.line) and not host.happened:
                     await self._sleep(host, wakes_at)
         except Exception as error:
             logger.exception("The pacing of %s has crashed; its waiters are answered with an error.", host.name)
+            crash = RuntimeError(f"the pacing of {host.name} has crashed: {error!r}")
+            for happened in host.happened:
+                if happened.written is not None and not happened.written.done():
+                    happened.written.set_exception(crash)
             host.happened.clear()
-            self.grants.fail_all(host, RuntimeError(f"the pacing of {host.name} has crashed: {error!r}"))
+            self.grants.fail_all(host, crash)
         finally:
             host.task = None
             host.paced = host.releasing = False
@@ -118,21 +123,33 @@ class Dispatch:
         def decide(stored: HostState | None, now: float) -> HostState | None:
             nonlocal before
             before = self._read(stored, now)
-            return ladder.step(before, change, settings=self._settings, pace_factor=self._rows.pace_factor)
+            return self._step(before, change)
 
         host.writing = True
         try:
             written = await self._rows.change(host.name, decide)
         finally:
             host.writing = False
+        if happened.written is not None and not happened.written.done():
+            happened.written.set_result(None)
         row, old = written.row, before or ladder.HEALTHY
-        host_log.tell_change(host, old, row, clock=self._clock, settings=self._settings)
+        if isinstance(change, changes.Resumed):
+            host.called_slow = False  # That it is well again is yet to be seen.
+        else:
+            host_log.tell_change(host, old, row, clock=self._clock, settings=self._settings)
         if row is None:
             return
         if isinstance(change, changes.Sent) and happened.grant is not None and row.next_slot_at != old.next_slot_at:
             happened.grant.wrote = row.next_slot_at
         if isinstance(change, changes.Stalled) and row.paused_until > old.paused_until:
             self._paused(host, row, happened.request)
+
+    def _step(self, row: HostState | None, change: changes.Change | changes.Operated) -> HostState | None:
+        match change:
+            case changes.Resumed() | changes.PausedByOperator() | changes.FloorSet():
+                return operated.step(row, change, settings=self._settings, pace_factor=self._rows.pace_factor)
+            case _:
+                return ladder.step(row, change, settings=self._settings, pace_factor=self._rows.pace_factor)
 
     def _paused(self, host: Host, row: HostState, request: Request | None) -> None:
         if request is not None:
@@ -150,6 +167,8 @@ class Dispatch:
             return None
         self.limits.follow(host)
         row = stored if ladder.paces(stored) else None
+        if stored is not None and stored.resumed_at > host.resumed_at:
+            host.note_resumed(at=stored.resumed_at, now=now)
         line.wake_rested(now=now)
         if await self._let_go(host, row, now):
             return None
@@ -208,24 +227,10 @@ class Dispatch:
                 self.grants.grant(host, request, rung=0)
             elif not host.connecting and self._free_at(host, row) <= self._clock.monotonic():
                 await self._claim(host, waiter)
-        elif self._may_go_late(host, row, request):
+        elif self.drains_at is None and late.may_go(host, row, request, clock=self._clock, settings=self._settings):
             self.grants.grant(host, request, rung=row.rung if row else 0, late=True)
         if request.waiter is waiter:
             self.grants.refuse(host, request, Refused.WINDOW_CLOSED, worth_s)
-
-    def _may_go_late(self, host: Host, row: HostState | None, request: Request) -> bool:
-        """Cases in which it may not: it had an attempt; a window of 0; draining; another late one; something sent
-        lately, or about to be; no room by a limit that somebody has set; a block, a pause or a probe."""
-        now, steps = self._clock.monotonic(), self._settings.ladder
-        if request.attempts or request.window_s == 0 or self.drains_at is not None or host.connecting:
-            return False
-        if host.late is not None and now - host.late < steps[-1]:
-            return False
-        if host.sent is not None and now - host.sent < steps[1]:
-            return False
-        if host.limit is not None and host.limit.hard and not host.has_room(now=now):
-            return False
-        return row is None or (row.blocked_until <= self._clock.now() and row.paused_until == 0)
 
     async def _release(self, host: Host) -> bool:
         """Let waiters go whose host has no row that paces (any more). False: nobody may go yet.
@@ -287,8 +292,8 @@ class Dispatch:
             host.writing = False
         if claimed is None or not written.won:
             return
-        if measured_s is not None and claimed.blocked_until == 0 < claimed.floor_s:
-            host.page_rate.start(claimed.floor_s, now=self._clock.monotonic())
+        if measured_s is not None and claimed.blocked_until == 0 < claimed.quota_pace_s:
+            host.page_rate.start(claimed.quota_pace_s, now=self._clock.monotonic())
         if waiter.gone and (head := host.line.head()):
             waiter = head
         if waiter.gone:
@@ -297,4 +302,4 @@ class Dispatch:
             self.grants.grant(host, waiter.item, rung=claimed.rung, wrote=claimed.next_slot_at)
 
     def _read(self, stored: HostState | None, now: float) -> HostState | None:
-        return ladder.read(stored, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)
+        return reading.read(stored, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)

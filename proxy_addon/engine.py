@@ -14,22 +14,22 @@ from functools import partial
 from itertools import count
 
 from proxy_addon import changes, ladder
-from proxy_addon.clock import Clock, sleep
+from proxy_addon.clock import Clock
 from proxy_addon.dispatch import Dispatch
-from proxy_addon.host_local import Happened, Host, Hosts
+from proxy_addon.host_local import Happened, Hosts
 from proxy_addon.in_flight import make_limit
 from proxy_addon.in_flight_limit import Limit
-from proxy_addon.model import ErrorName, Event, HostState, HostView, Outcome, Reply, RequestEnded, Snapshot
+from proxy_addon.model import ErrorName, Event, HostView, Outcome, Reply, RequestEnded, Snapshot
+from proxy_addon.operating import Operator
 from proxy_addon.outcomes import Outcomes
 from proxy_addon.request import Decision, Deliver, Grant, Refusal, Refused, Request
 from proxy_addon.rows import Rows
 from proxy_addon.settings import Settings
 from proxy_addon.store import Store
+from proxy_addon.sweeping import sweep
+from proxy_addon.views import Views
 
 logger = logging.getLogger(__name__)
-
-SWEEP_S = 5.0
-"""How often the rows that nobody asks about are looked at, to drop those that say nothing any more."""
 
 
 class Engine:
@@ -55,6 +55,8 @@ class Engine:
         self._dispatch = Dispatch(settings, self._rows, clock, self._emit, new_limit)
         self._grants = self._dispatch.grants
         self._hosts = Hosts(self._dispatch.limits.meet)
+        self._operator = Operator(self._dispatch, clock)
+        self._views = Views(settings, self._rows, clock, self._dispatch, self._hosts)
         self._outcomes = Outcomes(settings, self._rows, clock, self._dispatch, self._emit)
         self._numbers = count(1)
         self._ended = 0
@@ -63,7 +65,9 @@ class Engine:
     async def start(self) -> None:
         """Open the store. Raises `StoreError` where it cannot be opened."""
         await self._rows.start()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self._sweeper = asyncio.get_running_loop().create_task(
+            sweep(self._hosts, self._rows, self._dispatch, self._clock, self._settings)
+        )
 
     async def stop(self) -> None:
         """Refuse those who still wait, write what has happened, and close the store."""
@@ -97,7 +101,7 @@ class Engine:
     def grant(self, request: Request) -> Grant | None:
         """Grant an attempt to a healthy host that has room at once. None: the request has to be held."""
         host = self._hosts[request.host]
-        now = self._clock.monotonic()
+        now = host.asked = self._clock.monotonic()
         if not (host.settled or (request.keeps_place and host.written)):
             return None
         if request.not_before > now or not host.has_room(now=now):
@@ -251,46 +255,35 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Every host that has a row or waiters, or a limit worth showing, as it is now."""
-        names = {name for name, _ in self._rows.items()}
-        names.update(host.name for host in self._hosts.all() if len(host.line) or host.waited_for_room)
-        return Snapshot(
-            hosts=tuple(self._view(name) for name in names),
-            waiting=self._grants.waiting,
-            in_flight=self._grants.in_flight,
-            store_up=self._rows.up,
-            at=self._clock.now(),
-        )
+        return self._views.snapshot()
 
-    def _view(self, name: str) -> HostView:
-        host = self._hosts.get(name) or Host(name)
-        row = self._dispatch.row(host) or HostState()
-        return HostView(
-            host=name,
-            state=row,
-            pace_s=ladder.pace_s(row, self._settings) * self._rows.pace_factor,
-            waiting=len(host.line),
-            in_flight=host.in_flight,
-            last_stall=host.last_stall,
-            in_flight_limit=host.limit_shown,
-        )
+    def view(self, name: str) -> HostView | None:
+        """One host as it is now, also a healthy one; None where nobody has asked this process for it, or that is so
+        long ago that it is forgotten, and it has no row."""
+        return self._views.view(name)
+
+    # --- what an operator does ---------------------------------------------------------------------------------
+
+    async def resume(self, name: str) -> HostView:
+        """Forget the trouble that the host was in: see `Operator.resume`. Returns it as it is then."""
+        await self._operator.resume(self._hosts[name])
+        return self._views.of(name)
+
+    async def pause(self, name: str, seconds: float) -> HostView:
+        """Send the host nothing for so many seconds from now: see `Operator.pause`. Returns it as it is then."""
+        await self._operator.pause(self._hosts[name], seconds)
+        return self._views.of(name)
+
+    async def set_floor(self, name: str, seconds: float) -> HostView:
+        """Never let its pace go below so many seconds: see `Operator.set_floor`. Returns it as it is then."""
+        await self._operator.set_floor(self._hosts[name], seconds)
+        return self._views.of(name)
 
     def _row_changed(self, name: str) -> None:
         host = self._hosts.get(name)
         if host is not None:
             self._dispatch.limits.follow(host)
             self._dispatch.wake(host)
-
-    async def _sweep(self) -> None:
-        while True:
-            await sleep(self._clock, SWEEP_S)
-            now = self._clock.now()
-            for name, row in self._rows.items():
-                counts = ladder.read(row, now=now, settings=self._settings, pace_factor=self._rows.pace_factor)
-                if counts is row and not ladder.spent(row, now=now):
-                    continue  # Its host is not touched: that would push others out of memory.
-                host = self._hosts[name]
-                if host.settled:
-                    self._dispatch.happen(host, Happened(changes.Checked(now)))
 
     def _emit(self, event: Event) -> None:
         for listener in self._listeners:

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from proxy_addon.changes import Change
+from proxy_addon.changes import Change, Operated
 from proxy_addon.in_flight_limit import Limit
 from proxy_addon.line import Line
 from proxy_addon.model import LastStall
@@ -32,9 +32,11 @@ HOSTS_REMEMBERED = 10_000
 class Happened:
     """Something that is not in the row yet, with those who want to know what it leads to."""
 
-    change: Change
+    change: Change | Operated
     request: Request | None = None
     grant: Grant | None = None
+    written: "asyncio.Future[None] | None" = None
+    """Who waits for it to be in the row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +94,10 @@ class Host:
     """The last `LATELY` attempts, a bit for each, 1 for a stall; so are those not made yet."""
     page_rate: PageRate = field(default_factory=PageRate)
     last_stall: LastStall | None = None
+    resumed_at: float = 0.0
+    """When an operator resumed the host last, as far as this process has taken it to heart (Unix seconds)."""
+    asked: float | None = None
+    """When a request last wanted an attempt."""
     silence_s: float = 0.0
     """For how long clients have waited for a head in vain since an attempt last had an outcome. What overlaps counts
     once."""
@@ -155,6 +161,12 @@ class Host:
         self.stalled_since.clear()
         self.page_rate.page(at=at)
         self._note_outcome(stalled=False)
+
+    def note_resumed(self, *, at: float, now: float) -> None:
+        """An operator has resumed the host at `at`: nobody rests any more, and its quotas are found out anew."""
+        self.resumed_at = at
+        self.page_rate = PageRate()
+        self.line.end_all_rests(now=now)
 
     def note_silence(self, *, since: float, now: float, lasts_s: float) -> None:
         """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile.

@@ -33,6 +33,8 @@ class KeptLimits:
     def meet(self, name: str) -> Host:
         """A host that this process meets for the first time, or again after it was forgotten."""
         host = Host(name, limit=self._new_limit())
+        row = self._row(host)
+        host.resumed_at = row.resumed_at if row is not None else 0.0
         self.follow(host)
         return host
 

@@ -94,6 +94,12 @@ class Line[T]:
             any_ended = True
         return any_ended
 
+    def end_all_rests(self, *, now: float) -> None:
+        """Let all of them into the line."""
+        while _first(self._resting, resting=True) is not None:
+            _, number, waiter = heappop(self._resting)
+            self._end_rest(now, number, waiter)
+
     def _end_rest(self, at: float, number: int, waiter: Waiter[T]) -> None:
         waiter.resting, waiter.since = False, at
         self._in_line += 1

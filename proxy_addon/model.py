@@ -72,13 +72,21 @@ class HostState:
     """We gave up for a while. In the past and not 0: the host is probing."""
     pauses: int = 0
     """Pauses in a row, for their growing length."""
-    floor_s: float = 0.0
+    quota_pace_s: float = 0.0
     """The pace never goes below this many seconds: so much time a page takes, by the quotas of the host. Each page
     makes it a little shorter."""
     in_flight_limit: int = 0
     """How many attempts in flight the host bears, as far as a process has found out."""
     limited_at: float = 0.0
     """When it has found out."""
+    floor_s: float = 0.0
+    """Nor does the pace go below this many seconds, since an operator wants it so. Only an operator takes it away."""
+    operator_paused_until: float = 0.0
+    """An operator wants nothing sent until then. It says nothing of the host's health."""
+    operated_at: float = 0.0
+    """When an operator last decided on the two fields above: of two rows of a host, the later decision holds."""
+    resumed_at: float = 0.0
+    """When an operator last resumed the host: trouble from before that does not count any more."""
     version: int = 0
     """The store's number of the write; 0 for a row not yet written."""
 
@@ -119,6 +127,10 @@ class HostView:
     last_stall: LastStall | None
     in_flight_limit: int | None = None
     """How many attempts this process may have in flight; None: any number, or so far nobody has met the limit."""
+    floor_s: float = 0.0
+    """The least pace that an operator has set; 0: none."""
+    paused_until: float = 0.0
+    """The end of its pause, ours or an operator's, whichever is later (Unix seconds); 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,9 @@ class Snapshot:
     store_up: bool
     at: float
     """Unix seconds."""
+    healthy_hosts: int = 0
+    """How many hosts that nothing holds back were asked for something in the last 10 minutes, from this process. It
+    remembers so many hosts and no more (`host_local.HOSTS_REMEMBERED`): a wider crawl is counted up to there."""
 
 
 @dataclass(frozen=True, slots=True)

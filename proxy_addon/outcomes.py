@@ -251,7 +251,7 @@ class Outcomes:
         row = self._rows.get(host.name)
         if host.happened or host.writing:
             return True
-        return row is not None and (row.paused_until > 0 or row.blocked_until > self._clock.now())
+        return row is not None and (row.paused_until > 0 or ladder.held_until(row) > self._clock.now())
 
     def _given_back(self, host: Host, grant: Grant) -> None:
         if grant.wrote is not None:

@@ -244,14 +244,40 @@ class Rows:
 def greater(one: HostState | None, other: HostState | None) -> HostState | None:
     """Of two states of a host the greater of each field, so that neither is forgotten.
 
-    But for the limit of attempts in flight, where the greater is not the safe one: it is the one found out last, and of
-    two at the same moment the lower.
+    But for:
+    1. trouble that is over because an operator has resumed the host since: it is forgotten.
+    2. what an operator has decided: it is as decided last, and of two at the same moment the greater.
+    3. the limit of attempts in flight, where the greater is not the safe one: it is the one found out last, and of two
+       at the same moment the lower.
     """
     if one is None or other is None:
         return one or other
-    both = HostState(**{f.name: max(getattr(one, f.name), getattr(other, f.name)) for f in fields(HostState)})
-    limits = [state.in_flight_limit for state in (one, other) if state.limited_at == both.limited_at]
-    return replace(both, in_flight_limit=min(limits))
+    resumed_at = max(one.resumed_at, other.resumed_at)
+    two = (_since_resumed(one, resumed_at), _since_resumed(other, resumed_at))
+    both = HostState(**{f.name: max(getattr(state, f.name) for state in two) for f in fields(HostState)})
+    decided = [state for state in two if state.operated_at == both.operated_at]
+    return replace(
+        both,
+        in_flight_limit=min(state.in_flight_limit for state in two if state.limited_at == both.limited_at),
+        floor_s=max(state.floor_s for state in decided),
+        operator_paused_until=max(state.operator_paused_until for state in decided),
+    )
+
+
+def _since_resumed(state: HostState, resumed_at: float) -> HostState:
+    """What counts of it after an operator has resumed the host at `resumed_at`, which this state may not know of: all
+    where the host has stalled since, else nothing of its trouble."""
+    if state.resumed_at >= resumed_at or state.stalled_at > resumed_at:
+        return state
+    return HostState(
+        next_slot_at=state.next_slot_at if state.floor_s else 0.0,
+        in_flight_limit=state.in_flight_limit,
+        limited_at=state.limited_at,
+        floor_s=state.floor_s,
+        operator_paused_until=state.operator_paused_until,
+        operated_at=state.operated_at,
+        version=state.version,
+    )
 
 
 def _greater_than_stored(own: HostState | None, stored: HostState | None) -> HostState | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy_addon import ladder
+from proxy_addon import ladder, reading
 from proxy_addon.changes import Change, Checked, GivenBack, Limited, Sent, Served, Stalled
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
@@ -33,6 +33,7 @@ def row(
     in_a_row: int = 0,
     paused: float = 0.0,
     pauses: int = 0,
+    quota: float = 0.0,
     floor: float = 0.0,
     version: int = 0,
 ) -> HostState:
@@ -45,6 +46,7 @@ def row(
         stalls_in_a_row=in_a_row,
         paused_until=paused,
         pauses=pauses,
+        quota_pace_s=quota,
         floor_s=floor,
         version=version,
     )
@@ -72,7 +74,7 @@ def claimed(state: HostState, *, now: float = NOW, limit: float = 30.0) -> HostS
 
 
 def read(state: HostState | None, *, now: float = NOW, settings: Settings = SETTINGS) -> HostState | None:
-    return ladder.read(state, now=now, settings=settings)
+    return reading.read(state, now=now, settings=settings)
 
 
 # Section 2: pace and slot
@@ -83,10 +85,12 @@ def test_the_pace_is_the_value_of_the_rung(rung: int, pace: float) -> None:
     assert ladder.pace_s(row(rung), SETTINGS) == pace
 
 
-def test_the_pace_is_never_below_the_floor() -> None:
+def test_the_pace_is_never_below_the_floor_or_the_pace_of_a_quota() -> None:
     assert ladder.pace_s(row(0, floor=3.0), SETTINGS) == 3.0
     assert ladder.pace_s(row(1, floor=3.0), SETTINGS) == 3.0
     assert ladder.pace_s(row(2, floor=3.0), SETTINGS) == 5.0
+    assert ladder.pace_s(row(1, quota=3.0, floor=2.5), SETTINGS) == 3.0
+    assert ladder.pace_s(row(1, quota=2.5, floor=3.0), SETTINGS) == 3.0
 
 
 def test_a_rung_of_a_longer_ladder_of_former_days_is_the_top() -> None:
@@ -112,6 +116,7 @@ def test_a_row_goes_when_neither_rung_nor_floor_nor_block_nor_pause_keeps_it() -
     assert ladder.spent(row(0, slot=NOW + 7), now=NOW)
     assert not ladder.spent(row(1), now=NOW)
     assert not ladder.spent(row(0, floor=0.5), now=NOW)
+    assert not ladder.spent(row(0, quota=0.5), now=NOW)
     assert not ladder.spent(row(0, blocked=NOW + 1), now=NOW)
     assert not ladder.spent(row(0, paused=NOW + 1), now=NOW)
     assert ladder.spent(row(0, blocked=NOW), now=NOW)
@@ -132,7 +137,7 @@ def test_a_check_lets_a_row_go_that_says_nothing_any_more_and_no_other() -> None
 def test_a_row_that_only_keeps_a_limit_does_not_pace() -> None:
     assert not ladder.paces(None)
     assert not ladder.paces(LIMIT)
-    for pacing in (row(1), row(floor=0.5), row(blocked=NOW - 1), row(paused=NOW - 1)):
+    for pacing in (row(1), row(floor=0.5), row(quota=0.5), row(blocked=NOW - 1), row(paused=NOW - 1)):
         assert ladder.paces(pacing)
         assert ladder.paces(replace(pacing, in_flight_limit=6, limited_at=NOW))
 
@@ -301,16 +306,24 @@ def test_a_page_of_a_healthy_host_changes_nothing() -> None:
     assert step(None, Served(at=NOW, sent_at=NOW)) is None
 
 
-def test_a_floor_keeps_the_row_of_a_host_at_the_bottom() -> None:
-    after = stepped(row(1, slot=NOW + 4, floor=3.0), Served(at=NOW, sent_at=NOW))
+def test_the_pace_of_a_quota_keeps_the_row_of_a_host_at_the_bottom() -> None:
+    after = stepped(row(1, slot=NOW + 4, quota=3.0), Served(at=NOW, sent_at=NOW))
 
-    assert (after.rung, after.next_slot_at, after.floor_s) == (0, NOW + 2.91, 2.91)
+    assert (after.rung, after.next_slot_at, after.quota_pace_s) == (0, NOW + 2.91, 2.91)
     assert stepped(after, Served(at=NOW + 1, sent_at=NOW)).rung == 0
 
 
-def test_a_page_shortens_a_floor_until_it_is_too_short_to_be_kept() -> None:
-    assert stepped(row(0, floor=0.02), Served(at=NOW, sent_at=NOW)).floor_s == pytest.approx(0.0194)
-    assert step(row(0, floor=0.019), Served(at=NOW, sent_at=NOW)) is None
+def test_a_page_shortens_the_pace_of_a_quota_until_it_is_too_short_to_be_kept() -> None:
+    assert stepped(row(0, quota=0.02), Served(at=NOW, sent_at=NOW)).quota_pace_s == pytest.approx(0.0194)
+    assert step(row(0, quota=0.019), Served(at=NOW, sent_at=NOW)) is None
+
+
+def test_a_floor_keeps_the_row_of_a_host_at_the_bottom_and_no_page_shortens_it() -> None:
+    after = stepped(row(1, slot=NOW + 4, floor=3.0), Served(at=NOW, sent_at=NOW))
+
+    assert after == row(0, slot=NOW + 3, floor=3.0)
+    assert stepped(after, Served(at=NOW + 1, sent_at=NOW)) == after
+    assert stepped(row(0, slot=NOW, floor=0.01), Served(at=NOW, sent_at=NOW)) == row(0, slot=NOW, floor=0.01)
 
 
 def test_a_block_ahead_keeps_the_row_of_a_host_at_the_bottom() -> None:
@@ -409,10 +422,17 @@ def test_forgiveness_counts_from_the_stall_and_not_from_the_end_of_the_pause_tha
     assert read(state) is None
 
 
-def test_a_floor_is_forgiven_as_well() -> None:
-    assert read(row(4, slot=NOW + 1, stalled=NOW - 1_800, in_a_row=9, pauses=2, floor=3.0, version=7)) is None
-    assert read(row(0, stalled=NOW - 1_800, floor=3.0)) is None
-    assert read(row(0, stalled=NOW - 1_799, floor=3.0)) == row(0, stalled=NOW - 1_799, floor=3.0)
+def test_the_pace_of_a_quota_is_forgiven_as_well() -> None:
+    assert read(row(4, slot=NOW + 1, stalled=NOW - 1_800, in_a_row=9, pauses=2, quota=3.0, version=7)) is None
+    assert read(row(0, stalled=NOW - 1_800, quota=3.0)) is None
+    assert read(row(0, stalled=NOW - 1_799, quota=3.0)) == row(0, stalled=NOW - 1_799, quota=3.0)
+
+
+def test_a_floor_is_never_forgiven() -> None:
+    old = row(4, slot=NOW + 1, stalled=NOW - 1_800, in_a_row=9, pauses=2, quota=3.0, floor=2.0, version=7)
+    assert read(old) == row(0, slot=NOW + 1, floor=2.0, version=7)
+    kept = row(0, floor=2.0)
+    assert read(kept, now=NOW + 1e9) is kept
 
 
 # After a block: the pace that was measured
@@ -422,21 +442,21 @@ def test_the_pace_that_was_measured_holds_from_the_end_of_the_block_on() -> None
     blocked = row(0, slot=NOW - 5, blocked=NOW, stalled=NOW - 8)
     after = ladder.claim(blocked, now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=1.5)
 
-    assert after == row(0, slot=NOW + 1.5, stalled=NOW - 8, floor=1.5)
+    assert after == row(0, slot=NOW + 1.5, stalled=NOW - 8, quota=1.5)
 
 
 def test_it_takes_the_place_of_an_earlier_one_and_leaves_the_rung() -> None:
-    blocked = row(1, slot=NOW - 5, blocked=NOW, stalled=NOW - 8, floor=3.0)
+    blocked = row(1, slot=NOW - 5, blocked=NOW, stalled=NOW - 8, quota=3.0)
     after = ladder.claim(blocked, now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=0.5)
 
-    assert after == row(1, slot=NOW + 2, stalled=NOW - 8, floor=0.5)
+    assert after == row(1, slot=NOW + 2, stalled=NOW - 8, quota=0.5)
 
 
 def test_it_is_never_slower_than_the_top_of_the_ladder() -> None:
     blocked = row(0, slot=NOW - 5, blocked=NOW, stalled=NOW - 300)
     after = ladder.claim(blocked, now=NOW, limit_s=30.0, settings=SETTINGS, measured_s=100.0)
 
-    assert after == row(0, slot=NOW + 60, stalled=NOW - 300, floor=60.0)
+    assert after == row(0, slot=NOW + 60, stalled=NOW - 300, quota=60.0)
 
 
 def test_it_means_nothing_where_there_was_no_block() -> None:
@@ -469,6 +489,7 @@ def test_a_host_without_a_row_stays_without_one() -> None:
         (row(2, slot=NOW + 60, stalled=NOW), row(2, slot=NOW + 60, stalled=NOW)),
         (row(2, slot=NOW + 3_600, stalled=NOW), row(2, slot=NOW + 60, stalled=NOW)),
         (row(1, slot=NOW + 3_600, stalled=NOW, floor=90.0), row(1, slot=NOW + 90, stalled=NOW, floor=90.0)),
+        (row(1, slot=NOW + 3_600, stalled=NOW, quota=90.0), row(1, slot=NOW + 90, stalled=NOW, quota=90.0)),
         (row(2, blocked=NOW + 300, stalled=NOW), row(2, blocked=NOW + 300, stalled=NOW)),
         (row(2, blocked=NOW + 3_600, stalled=NOW), row(2, blocked=NOW + 300, stalled=NOW)),
         (row(2, paused=NOW + 900, stalled=NOW), row(2, paused=NOW + 900, stalled=NOW)),

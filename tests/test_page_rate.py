@@ -131,8 +131,8 @@ async def test_a_page_that_is_refused_for_ever_is_measured_by_three_times_at_mos
         for number in range(4):
             world.visit(f"{at} {number}")
         await world.clock.settle()
-        if (row := await world.stored()) is not None and row.floor_s:
-            floors.add(row.floor_s)
+        if (row := await world.stored()) is not None and row.quota_pace_s:
+            floors.add(row.quota_pace_s)
     await world.finish()
 
     assert never.status == 429
@@ -168,7 +168,7 @@ async def test_a_429_that_says_when_to_come_back_is_no_climb_where_pages_came(wo
     assert (refused.status, refused.done_at) == (200, 4.0)
     row = await world.stored()
     assert row is not None
-    assert (row.rung, round(row.floor_s, 6)) == (0, 0.97)
+    assert (row.rung, round(row.quota_pace_s, 6)) == (0, 0.97)
 
 
 @virtual()

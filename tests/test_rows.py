@@ -557,7 +557,7 @@ def test_the_greater_of_each_field_wins() -> None:
         stalls_in_a_row=5,
         paused_until=0.0,
         pauses=2,
-        floor_s=0.0,
+        quota_pace_s=0.0,
         version=7,
     )
     other = HostState(
@@ -569,7 +569,7 @@ def test_the_greater_of_each_field_wins() -> None:
         stalls_in_a_row=0,
         paused_until=40.0,
         pauses=0,
-        floor_s=1.5,
+        quota_pace_s=1.5,
         version=9,
     )
     expected = HostState(
@@ -581,7 +581,7 @@ def test_the_greater_of_each_field_wins() -> None:
         stalls_in_a_row=5,
         paused_until=40.0,
         pauses=2,
-        floor_s=1.5,
+        quota_pace_s=1.5,
         version=9,
     )
     assert greater(one, other) == greater(other, one) == expected

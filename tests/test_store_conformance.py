@@ -131,9 +131,13 @@ def test_every_field_of_a_row_comes_back_as_it_was_written(handles: Handles) -> 
         stalls_in_a_row=9,
         paused_until=1_700_000_120.25,
         pauses=3,
-        floor_s=0.1,
+        quota_pace_s=0.1,
         in_flight_limit=7,
         limited_at=1_699_999_997.75,
+        floor_s=2.5,
+        operator_paused_until=1_700_003_600.125,
+        operated_at=1_699_999_996.625,
+        resumed_at=1_699_999_995.0625,
     )
     defaults = HostState()
     unset = [f.name for f in dataclasses.fields(full) if getattr(full, f.name) == getattr(defaults, f.name)]

@@ -73,7 +73,7 @@ SLOW = HostState(
     counted_at=1_700_000_000.25,
     stalls_in_a_row=4,
     pauses=1,
-    floor_s=0.5,
+    quota_pace_s=0.5,
     version=1_700_000_000_000_003,
 )
 PAUSED = HostState(
@@ -134,7 +134,7 @@ def test_what_the_file_holds_is_all_there(path: Path) -> None:
         await store.close()
 
     asyncio.run(scenario())
-    assert version_of(path) == 2
+    assert version_of(path) == 3
 
 
 def test_versions_go_on_from_where_they_were(path: Path) -> None:
@@ -163,8 +163,13 @@ def test_it_is_then_like_a_new_file(path: Path) -> None:
     asyncio.run(open_once(SqliteStore(new)))
 
     assert columns_of(path) == columns_of(new)
-    assert [name for _, name, *_ in columns_of(path)][-2:] == ["in_flight_limit", "limited_at"]
-    assert (version_of(path), version_of(new)) == (2, 2)
+    assert [name for _, name, *_ in columns_of(path)][-4:] == [
+        "operator_floor_s",
+        "operator_paused_until",
+        "operated_at",
+        "resumed_at",
+    ]
+    assert (version_of(path), version_of(new)) == (3, 3)
 
 
 def test_a_process_of_the_old_version_that_has_the_file_open_goes_on(path: Path) -> None:
@@ -215,7 +220,7 @@ asyncio.run(main())
 
     assert said == ["['paused.example', 'slow.example']\n"] * 4
     assert [process.returncode for process in processes] == [0] * 4
-    assert version_of(path) == 2
+    assert version_of(path) == 3
 
 
 def test_what_dies_on_the_way_leaves_the_file_as_it_was(path: Path) -> None:
@@ -248,13 +253,13 @@ def test_a_damaged_file_is_refused_and_left_as_it_was(path: Path) -> None:
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("version", [3, 0, -1])
+@pytest.mark.parametrize("version", [4, 0, -1])
 def test_a_file_of_a_version_that_is_not_known_is_refused_and_left_as_it_was(path: Path, version: int) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
 
     assert refusal(path) == (
-        f"store sqlite:///{path} was made by another version of paceproxy (schema {version}, not 2); "
+        f"store sqlite:///{path} was made by another version of paceproxy (schema {version}, not 3); "
         "use that version, or give another path"
     )
     assert version_of(path) == version

@@ -3,7 +3,7 @@
 SELECT
     newest, whole, host.name, host.forget_at IS NOT NULL,
     rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s,
-    in_flight_limit, limited_at, host.version
+    in_flight_limit, limited_at, operator_floor_s, operator_paused_until, operated_at, resumed_at, host.version
 FROM (
     SELECT newest, :since NOT BETWEEN forgotten AND newest AS whole
     FROM (

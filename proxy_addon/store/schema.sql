@@ -19,11 +19,17 @@ CREATE TABLE host (
     stalls_in_a_row INTEGER NOT NULL,
     paused_until    REAL    NOT NULL,
     pauses          INTEGER NOT NULL,
-    floor_s         REAL    NOT NULL,
+    floor_s         REAL    NOT NULL, -- quota_pace_s: processes of versions 1 and 2 know it by this name
     -- Since version 2 (from_1_to_2.sql), and with defaults: a process of the version before, which is still at work on
     -- the file, writes rows without them, and shall go on doing so.
     in_flight_limit INTEGER NOT NULL DEFAULT 0,
-    limited_at      REAL    NOT NULL DEFAULT 0
+    limited_at      REAL    NOT NULL DEFAULT 0,
+    -- Since version 3 (from_2_to_3.sql), likewise: what an operator has decided goes with a row that such a process
+    -- writes. The operator's floor has a name of its own, so that none of them takes it for a pace that pages shorten.
+    operator_floor_s      REAL NOT NULL DEFAULT 0,
+    operator_paused_until REAL NOT NULL DEFAULT 0,
+    operated_at           REAL NOT NULL DEFAULT 0,
+    resumed_at            REAL NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX host_forget_at ON host (forget_at) WHERE forget_at IS NOT NULL;
@@ -50,6 +56,6 @@ CREATE TABLE process (
 ) STRICT;
 
 PRAGMA application_id = 1348559717; -- "Pace" in ASCII
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 COMMIT;

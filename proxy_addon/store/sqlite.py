@@ -93,9 +93,13 @@ class SqliteStore:
                 "stalls_in_a_row": written.stalls_in_a_row,
                 "paused_until": written.paused_until,
                 "pauses": written.pauses,
-                "floor_s": written.floor_s,
+                "quota_pace_s": written.quota_pace_s,
                 "in_flight_limit": written.in_flight_limit,
                 "limited_at": written.limited_at,
+                "floor_s": written.floor_s,
+                "operator_paused_until": written.operator_paused_until,
+                "operated_at": written.operated_at,
+                "resumed_at": written.resumed_at,
             },
         )
         return int(rows[0][0]) if rows else None
@@ -232,9 +236,13 @@ def _state(columns: Sequence[Any]) -> HostState:
         stalls_in_a_row,
         paused_until,
         pauses,
-        floor_s,
+        quota_pace_s,
         in_flight_limit,
         limited_at,
+        floor_s,
+        operator_paused_until,
+        operated_at,
+        resumed_at,
         version,
     ) = columns
     return HostState(
@@ -246,8 +254,12 @@ def _state(columns: Sequence[Any]) -> HostState:
         stalls_in_a_row=stalls_in_a_row,
         paused_until=paused_until,
         pauses=pauses,
-        floor_s=floor_s,
+        quota_pace_s=quota_pace_s,
         in_flight_limit=in_flight_limit,
         limited_at=limited_at,
+        floor_s=floor_s,
+        operator_paused_until=operator_paused_until,
+        operated_at=operated_at,
+        resumed_at=resumed_at,
         version=version,
     )

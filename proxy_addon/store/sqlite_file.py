@@ -22,9 +22,9 @@ type Identity = tuple[int, int]
 
 _APPLICATION_ID = 0x50616365
 """`PRAGMA application_id` in schema.sql: "Pace" in ASCII. It marks a file as ours."""
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 """`PRAGMA user_version` in schema.sql."""
-_MIGRATIONS = {1: ("from_1_to_2",)}
+_MIGRATIONS = {1: ("from_1_to_2", "from_2_to_3"), 2: ("from_2_to_3",)}
 """By the version of a file: the scripts that bring it to ours, one after the other."""
 _OLDEST_SQLITE = (3, 37)
 """STRICT tables; RETURNING is older."""

@@ -1,0 +1,64 @@
+"""What an operator's decision makes of a host's row: resume it, pause it, give it a floor.
+
+Pure arithmetic on values; times are handed in as Unix seconds. How the row goes on from there is in `ladder.py`, when a
+pause of an operator ends in `reading.py`.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from proxy_addon import ladder
+from proxy_addon.changes import FloorSet, Operated, PausedByOperator, Resumed
+from proxy_addon.model import HostState
+from proxy_addon.settings import Settings
+
+
+def step(
+    state: HostState | None, change: Operated, *, settings: Settings, pace_factor: float = 1.0
+) -> HostState | None:
+    """The row after `change`; `state` is as `reading.read` returned it. There always is one: it keeps the decision."""
+    state = state or ladder.HEALTHY
+    state = replace(state, operated_at=max(state.operated_at, change.at))
+    match change:
+        case Resumed():
+            return _resumed(state, change, pace_factor)
+        case PausedByOperator():
+            return replace(state, operator_paused_until=change.until)
+        case FloorSet():
+            after = replace(state, floor_s=change.floor_s)
+            slot = _next_slot_at(state, after, at=change.at, settings=settings, pace_factor=pace_factor)
+            return ladder.kept(replace(after, next_slot_at=slot), now=change.at)
+        case _:
+            assert_never(change)
+
+
+def _resumed(state: HostState, change: Resumed, pace_factor: float) -> HostState:
+    """As if the host had never been in trouble. An operator's floor stays, and so does a limit of attempts in flight:
+    it says how much the host bears, not how it is."""
+    return HostState(
+        # Not sooner than the floor allows, whenever the last attempt was sent.
+        next_slot_at=min(state.next_slot_at, change.at + state.floor_s * pace_factor) if state.floor_s else 0.0,
+        in_flight_limit=state.in_flight_limit,
+        limited_at=state.limited_at,
+        floor_s=state.floor_s,
+        operated_at=state.operated_at,
+        resumed_at=change.at,
+        version=state.version,
+    )
+
+
+def _next_slot_at(before: HostState, after: HostState, *, at: float, settings: Settings, pace_factor: float) -> float:
+    """The next slot of a host whose pace becomes another at `at`, so that the new pace holds from the last attempt on.
+
+    1. there was no pace: nobody knows when the last attempt was sent; perhaps just now, by another process.
+    2. it is slower: the slot moves by the difference.
+    3. it is quicker: at most the new pace away; but what a probe has reserved is its own.
+    """
+    old_s, new_s = (ladder.pace_s(state, settings) * pace_factor for state in (before, after))
+    if old_s == 0:
+        return max(before.next_slot_at, at + new_s)
+    if new_s > old_s:
+        return before.next_slot_at + new_s - old_s
+    if before.paused_until > 0:
+        return before.next_slot_at
+    return min(before.next_slot_at, at + new_s)
