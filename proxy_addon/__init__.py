@@ -33,7 +33,9 @@ internal and may change in any release. One direction: layer → pacing → engi
     which addresses may be dialled             egress.py, loops.py
     settings, flags                            settings.py, setting_*.py, cli.py
     commands beside serving                    commands/ (what one is)
-    start, signals, draining                   runner.py, signals.py, addon.py
+    variables and certificates for clients     client_environment.py, ca_bundle.py, shell_syntax.py
+    start, signals, draining                   runner.py, signals.py, embedded.py (mitmproxy_options.py, authority.py),
+                                               announcement.py, addon.py
     metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin.py
     impatient clients                          advice.py
 """

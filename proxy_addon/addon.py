@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from mitmproxy import ctx, exceptions
@@ -29,7 +30,7 @@ from proxy_addon.exchange import Exchange
 from proxy_addon.logs import clean
 from proxy_addon.loops import leads_back
 from proxy_addon.metrics import Metrics
-from proxy_addon.model import ErrorName, Snapshot
+from proxy_addon.model import ErrorName, Event, Snapshot
 from proxy_addon.pacing import Pacer
 from proxy_addon.setting_places import Address
 from proxy_addon.setting_sources import add_options, from_options, option, suggestion
@@ -53,9 +54,18 @@ class Paceproxy:
 
     name = "paceproxy"
 
-    def __init__(self, settings: Settings | None = None, clock: Clock | None = None) -> None:
-        """Without `settings` they come from mitmproxy's options, and the addon starts by itself."""
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        observers: Iterable[Callable[[Event], None]] = (),
+    ) -> None:
+        """Without `settings` they come from mitmproxy's options, and the addon starts by itself.
+
+        `observers` are told of the engine's events.
+        """
         self._given = settings
+        self._observers = tuple(observers)
         self._clock = clock or SystemClock()
         self._undo = ExitStack()
         self._starting: asyncio.Task[None] | None = None
@@ -78,7 +88,8 @@ class Paceproxy:
         store = open_store(settings.store)
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
         self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
-        self.engine = Engine(settings, store, self._clock, [self._metrics.observe, Advice(settings).observe])
+        listeners = (self._metrics.observe, Advice(settings).observe, *self._observers)
+        self.engine = Engine(settings, store, self._clock, listeners)
         self._egress = EgressGuard(settings.egress_deny)
         self.pacer = Pacer(self.engine, settings, self._clock, denies=self._denies_target)
         self._admin = AdminServer(routes(self._metrics.expose, lambda: self._not_ready))

@@ -81,6 +81,7 @@ def taken_port() -> socket.socket:
 def test_it_prints_what_a_user_needs_and_two_lines_to_export(refused: Refused, confdir: Path) -> None:
     with Paceproxy(confdir=confdir, command=REAL_COMMAND) as proxy:
         url, ca = proxy.url, f"{confdir}/mitmproxy-ca-cert.pem"
+        bundle = f"{confdir}/paceproxy-ca-bundle.pem"
         first, *others = proxy.log.splitlines()
         assert re.fullmatch(rf"paceproxy \d+\.\d+\.\d+\S*: proxy listening at {url}", first)
         assert others == [
@@ -88,7 +89,8 @@ def test_it_prints_what_a_user_needs_and_two_lines_to_export(refused: Refused, c
             f"CA certificate: {ca}",
             "For a crawler in another shell:",
             f"  export HTTP_PROXY={url} HTTPS_PROXY={url} http_proxy={url} https_proxy={url}",
-            f"  export SSL_CERT_FILE={ca} REQUESTS_CA_BUNDLE={ca} CURL_CA_BUNDLE={ca} NODE_EXTRA_CA_CERTS={ca}",
+            f"  export SSL_CERT_FILE={bundle} REQUESTS_CA_BUNDLE={bundle} CURL_CA_BUNDLE={bundle}"
+            f" NODE_EXTRA_CA_CERTS={bundle} NODE_USE_ENV_PROXY=1",
         ]
         assert Path(ca).read_text().startswith("-----BEGIN CERTIFICATE-----")
 

@@ -18,6 +18,7 @@ from proxy_addon.setting_sources import Loaded, load
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "health": "Ask a running proxy whether it is well, as a container's health check.",
+        "env": "Print the variables by which clients find a proxy that runs, and trust it.",
         "completion": "Print what completes the command's words in your shell.",
     }
 )

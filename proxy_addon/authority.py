@@ -1,0 +1,46 @@
+"""The folder of our certificate authority: made where there is none, and refused where it is of no use.
+
+The authority itself is mitmproxy's, which makes it when it is given the folder.
+"""
+
+import os
+from pathlib import Path
+
+from mitmproxy import certs
+
+from proxy_addon.settings import SettingError, Settings
+
+
+def prepare_confdir(settings: Settings) -> Path:
+    """The folder of the CA, for its owner's eyes only where we make it."""
+    confdir = Path(settings.confdir).expanduser()
+    try:
+        confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(confdir, os.W_OK | os.X_OK) and not (confdir / "mitmproxy-ca.pem").exists():
+            raise PermissionError(13, os.strerror(13))
+    except OSError as error:
+        raise SettingError(
+            "confdir",
+            f"cannot be used: {error.strerror}",
+            value=settings.confdir,
+            remedy="give a folder that can be written to",
+        ) from error
+    return confdir
+
+
+def check_authority(confdir: Path) -> None:
+    """Refuse a CA that mitmproxy could not use: it logs that, and goes on without one."""
+    if not (confdir / "mitmproxy-ca.pem").exists():
+        return
+    try:
+        certs.CertStore.from_store(confdir, "mitmproxy", key_size=2048)
+    except TypeError:
+        # The key is encrypted, and is opened by `--set cert_passphrase=…`.
+        return
+    except (OSError, ValueError, IndexError) as error:
+        raise SettingError(
+            "confdir",
+            "holds a certificate authority that cannot be used",
+            value=str(confdir),
+            remedy="correct or remove its mitmproxy-ca.pem; without one a new authority is made",
+        ) from error
