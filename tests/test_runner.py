@@ -269,7 +269,7 @@ def newer_database(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("CREATE TABLE host (x)")
         connection.execute("PRAGMA application_id = 1348559717")
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute("PRAGMA user_version = 4")
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def newer_database(file: Path) -> None:
         (others_database, "belongs to another program", "give another path"),
         (
             newer_database,
-            "was made by another version of paceproxy (schema 3, not 2)",
+            "was made by another version of paceproxy (schema 4, not 3)",
             "use that version, or give another path",
         ),
         (Path.mkdir, "is not a file", "give the path of a file, such as paceproxy.db in that folder"),
