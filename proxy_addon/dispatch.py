@@ -123,7 +123,7 @@ class Dispatch:
         def decide(stored: HostState | None, now: float) -> HostState | None:
             nonlocal before
             before = self._read(stored, now)
-            return self._step(before, change)
+            return operated.step(before, change, settings=self._settings, pace_factor=self._rows.pace_factor)
 
         host.writing = True
         try:
@@ -143,13 +143,6 @@ class Dispatch:
             happened.grant.wrote = row.next_slot_at
         if isinstance(change, changes.Stalled) and row.paused_until > old.paused_until:
             self._paused(host, row, happened.request)
-
-    def _step(self, row: HostState | None, change: changes.Change | changes.Operated) -> HostState | None:
-        match change:
-            case changes.Resumed() | changes.PausedByOperator() | changes.FloorSet():
-                return operated.step(row, change, settings=self._settings, pace_factor=self._rows.pace_factor)
-            case _:
-                return ladder.step(row, change, settings=self._settings, pace_factor=self._rows.pace_factor)
 
     def _paused(self, host: Host, row: HostState, request: Request | None) -> None:
         if request is not None:
@@ -181,11 +174,12 @@ class Dispatch:
             return wakes_at
         if row is None:
             return None if await self._release(host) else wakes_at
+        free = self._free_at(host, row)
+        host.slot_free = free <= now and not host.connecting and row.rung == 0
+        if free > now and not host.connecting:
+            return min(wakes_at, max(free, now + SHORTEST_SLEEP_S))
         if host.connecting or not host.has_room(now=now):
             return wakes_at
-        free = self._free_at(host, row)
-        if free > now:
-            return min(wakes_at, max(free, now + SHORTEST_SLEEP_S))
         await self._claim(host, head)
         return None
 

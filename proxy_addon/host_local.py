@@ -66,6 +66,8 @@ class Host:
     """Attempts granted and not yet sent."""
     paced: bool = False
     """The host had a row when its task last looked."""
+    slot_free: bool = False
+    """Then its slot was free, on rung 0: whatever held the head of the line, it was neither the pace nor the ladder."""
     releasing: bool = False
     """The row went while there were waiters: they leave in batches that double."""
     carried: int = 0
@@ -131,8 +133,11 @@ class Host:
 
     @property
     def waiting_for_room(self) -> int:
-        """How many are in line whom nothing but the limit holds now: of a batch, who might have gone with it."""
-        return 0 if self.paced or (self.releasing and not self.batch_left) else self.line.in_line
+        """How many are in line whom nothing but the limit holds now: of a batch, who might have gone with it; behind a
+        floor the head alone, when its slot is free."""
+        if self.paced:
+            return min(1, self.line.in_line) if self.slot_free else 0
+        return 0 if self.releasing and not self.batch_left else self.line.in_line
 
     @property
     def goes_soon(self) -> bool:

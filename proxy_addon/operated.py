@@ -5,31 +5,37 @@ pause of an operator ends in `reading.py`.
 """
 
 from dataclasses import replace
-from typing import assert_never
 
 from proxy_addon import ladder
-from proxy_addon.changes import FloorSet, Operated, PausedByOperator, Resumed
+from proxy_addon.changes import Change, FloorSet, Operated, PausedByOperator, Resumed
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
 
 
 def step(
-    state: HostState | None, change: Operated, *, settings: Settings, pace_factor: float = 1.0
+    state: HostState | None, change: Change | Operated, *, settings: Settings, pace_factor: float = 1.0
 ) -> HostState | None:
-    """The row after `change`; `state` is as `reading.read` returned it. There always is one: it keeps the decision."""
-    state = state or ladder.HEALTHY
-    state = replace(state, operated_at=max(state.operated_at, change.at))
+    """The row after `change`, be it an operator's or any other; `state` is as `reading.read` returned it.
+
+    An operator's leaves a row in any case: it says when that was.
+    """
     match change:
         case Resumed():
-            return _resumed(state, change, pace_factor)
+            return _resumed(_decided(state, change), change, pace_factor)
         case PausedByOperator():
-            return replace(state, operator_paused_until=change.until)
+            return replace(_decided(state, change), operator_paused_until=change.until)
         case FloorSet():
-            after = replace(state, floor_s=change.floor_s)
-            slot = _next_slot_at(state, after, at=change.at, settings=settings, pace_factor=pace_factor)
+            before = _decided(state, change)
+            after = replace(before, floor_s=change.floor_s)
+            slot = _next_slot_at(before, after, at=change.at, settings=settings, pace_factor=pace_factor)
             return ladder.kept(replace(after, next_slot_at=slot), now=change.at)
         case _:
-            assert_never(change)
+            return ladder.step(state, change, settings=settings, pace_factor=pace_factor)
+
+
+def _decided(state: HostState | None, change: Operated) -> HostState:
+    state = state or ladder.HEALTHY
+    return replace(state, operated_at=max(state.operated_at, change.at))
 
 
 def _resumed(state: HostState, change: Resumed, pace_factor: float) -> HostState:

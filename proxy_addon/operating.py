@@ -11,8 +11,9 @@ from proxy_addon import changes
 from proxy_addon.clock import Clock
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host
-from proxy_addon.reading import LONGEST_OPERATOR_PAUSE_S
 
+LONGEST_PAUSE_S = 86_400.0
+"""A day: a pause is for a while, and who forgets one finds the host crawled again on the next day."""
 HIGHEST_FLOOR_S = 3600.0
 """Slower than one page an hour is no crawl: who wants nothing sent pauses the host."""
 
@@ -40,9 +41,9 @@ class Operator:
         the end there is no probe, since the pause says nothing of the host's health: it goes on as it was, and a host
         that was well gets those who waited in batches that double. Raises ValueError.
         """
-        if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_OPERATOR_PAUSE_S):
+        if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_PAUSE_S):
             raise ValueError(
-                f"a pause must be above 0 and at most {LONGEST_OPERATOR_PAUSE_S:g} seconds (a day), got {seconds!r}; "
+                f"a pause must be above 0 and at most {LONGEST_PAUSE_S:g} seconds (a day), got {seconds!r}; "
                 "to end one, resume the host"
             )
         now = self._clock.now()

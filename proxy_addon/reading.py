@@ -9,8 +9,6 @@ from proxy_addon import ladder
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
 
-LONGEST_OPERATOR_PAUSE_S = 86_400.0
-"""A day: a pause is for a while, and who forgets one finds the host crawled again on the next day."""
 DECISION_KEPT_S = 86_400.0
 """How long a row says that an operator has decided something, though nothing of that is in force any more: a process
 that could not reach the store meanwhile, or an attempt sent before, shall not undo it. Outages are shorter."""
@@ -69,6 +67,8 @@ def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: f
         longest_s = max(longest_s, settings.connect_timeout + max(settings.attempt_timeout, settings.window))
     latest_slot, latest_block = now + longest_s, now + settings.retry_after_cap
     latest_pause = now + settings.pause_max
+    # What was left of it when an operator last decided anything.
+    latest_operator_pause = now + max(0.0, state.operator_paused_until - state.operated_at)
     if (
         state.next_slot_at <= latest_slot
         and state.blocked_until <= latest_block
@@ -76,7 +76,6 @@ def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: f
         and state.stalled_at <= now
         and state.counted_at <= now
         and state.limited_at <= now
-        and state.operator_paused_until <= now + LONGEST_OPERATOR_PAUSE_S
         and state.operated_at <= now
         and state.resumed_at <= now
     ):
@@ -89,7 +88,7 @@ def _clamped(state: HostState, *, now: float, settings: Settings, pace_factor: f
         stalled_at=min(state.stalled_at, now),
         counted_at=min(state.counted_at, now),
         limited_at=min(state.limited_at, now),
-        operator_paused_until=min(state.operator_paused_until, now + LONGEST_OPERATOR_PAUSE_S),
+        operator_paused_until=min(state.operator_paused_until, latest_operator_pause),
         operated_at=min(state.operated_at, now),
         resumed_at=min(state.resumed_at, now),
     )

@@ -9,8 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy_addon import ladder, reading
-from proxy_addon.changes import Change, Checked, GivenBack, Limited, Sent, Served, Stalled
+from proxy_addon import ladder, operated, reading
+from proxy_addon.changes import (
+    Change,
+    Checked,
+    FloorSet,
+    GivenBack,
+    Limited,
+    Operated,
+    PausedByOperator,
+    Resumed,
+    Sent,
+    Served,
+    Stalled,
+)
 from proxy_addon.model import HostState
 from proxy_addon.settings import Settings
 from tests.support.examples import FIXED
@@ -764,7 +776,11 @@ _AFTER = st.sampled_from([0.0, 0.001, 1.0, 2.0, 4.5, 15.0, 29.9, 60.0, 130.0, 40
 _ACTIONS = st.lists(
     st.builds(
         Action,
-        kind=st.sampled_from(["claim", "claim", "claim", "served", "stall", "soft stall", "failure", "unsent"]),
+        kind=st.sampled_from(
+            ["claim"] * 6
+            + ["served", "stall", "soft stall", "failure", "unsent"] * 2
+            + ["resume", "operator's pause", "floor", "no floor"]
+        ),
         after=_AFTER,
         which=st.integers(0, 5),
         argument=st.none() | st.sampled_from([0.0, 1.0, 7.5, 90.0, 1e10]),
@@ -799,13 +815,15 @@ class Life:
         self._note_health()
         if action.kind == "claim":
             self._claim(action)
+        elif (decision := self._decision(action)) is not None:
+            self.state = operated.step(self.state, decision, settings=SETTINGS)
         elif self.flights:
             flight = self.flights.pop(action.which % len(self.flights))
             self.state = step(self.state, self._change(action, flight))
         self._note_health()
 
     def _claim(self, action: Action) -> None:
-        if self.state is None:
+        if not ladder.paces(self.state):
             self._send(Flight(self.now, 0.0), gap=0.0)
             return
         pace = ladder.pace_s(self.state, SETTINGS)
@@ -823,10 +841,24 @@ class Life:
     def _send(self, flight: Flight, *, gap: float) -> None:
         self.flights.append(flight)
         self.sendings.append((self.elapsed, gap))
-        self.healthy_since_sending = self.state is None
+        self.healthy_since_sending = not ladder.paces(self.state)
 
     def _note_health(self) -> None:
-        self.healthy_since_sending = self.healthy_since_sending or self.state is None
+        self.healthy_since_sending = self.healthy_since_sending or not ladder.paces(self.state)
+
+    def _decision(self, action: Action) -> Operated | None:
+        seconds = min(action.argument or 0.5, 600.0)
+        match action.kind:
+            case "resume":
+                return Resumed(self.now)
+            case "operator's pause":
+                return PausedByOperator(self.now, self.now + seconds)
+            case "floor":
+                return FloorSet(self.now, seconds)
+            case "no floor":
+                return FloorSet(self.now, 0.0)
+            case _:
+                return None
 
     def _change(self, action: Action, flight: Flight) -> Change:
         match action.kind:
@@ -895,6 +927,51 @@ _HOSTS = st.builds(lambda actions, floor: life_of(actions, floor), _ACTIONS, st.
 _SENT_BEFORE = st.sampled_from([0.0, 1.0, 30.0, 130.0])
 
 
+@FIXED
+@given(actions=_ACTIONS)
+def test_only_an_operator_changes_a_floor_and_no_pace_is_below_it(actions: list[Action]) -> None:
+    life, floor = Life(), 0.0
+    for action in actions:
+        life.act(action)
+        if action.kind in ("floor", "no floor"):
+            floor = min(action.argument or 0.5, 600.0) if action.kind == "floor" else 0.0
+        assert (life.state.floor_s if life.state is not None else 0.0) == floor
+        assert pace_of(life.state) >= floor
+
+
+@FIXED
+@given(actions=_ACTIONS)
+def test_a_host_that_is_resumed_is_held_by_its_floor_alone(actions: list[Action]) -> None:
+    life = life_of(actions)
+    floor = life.state.floor_s if life.state is not None else 0.0
+
+    after = operated.step(read(life.state, now=life.now), Resumed(life.now), settings=SETTINGS)
+
+    assert after is not None
+    assert ladder.paces(after) == (floor > 0)
+    assert pace_of(after) == floor
+    assert slot_of(after) <= life.now + floor
+
+
+@FIXED
+@given(actions=_ACTIONS, seconds=st.sampled_from([0.5, 60.0, 86_400.0]), later=_AFTER)
+def test_nothing_is_sent_while_an_operator_has_paused_the_host(
+    actions: list[Action], seconds: float, later: float
+) -> None:
+    life = life_of(actions)
+    until = life.now + seconds
+    paused = operated.step(read(life.state, now=life.now), PausedByOperator(life.now, until), settings=SETTINGS)
+
+    now = life.now + later
+    state = read(paused, now=now)
+
+    if now < until:
+        assert ladder.paces(state)
+        assert claim(state, now=now) is None
+    elif state is not None:
+        assert state.operator_paused_until == 0
+
+
 def slot_of(state: HostState | None) -> float:
     return -math.inf if state is None else ladder.slot_at(state)
 
@@ -952,7 +1029,7 @@ def test_a_longer_retry_after_never_means_an_earlier_slot(life: Life, asked: lis
 @given(life=_HOSTS)
 def test_a_slot_is_claimed_exactly_when_it_is_free(life: Life) -> None:
     state = read(life.state, now=life.now)
-    if state is None:
+    if not ladder.paces(state):
         return
 
     taken = claim(state, now=life.now)

@@ -4,6 +4,7 @@ All in virtual time, on the memory store. What the engine makes of it is in `tes
 """
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Coroutine
@@ -594,6 +595,54 @@ def test_of_two_limits_the_later_wins_and_of_two_at_once_the_lower() -> None:
     assert greater(lower, late) == greater(late, lower) == lower
     climbed = HostState(rung=2)
     assert greater(climbed, late) == HostState(rung=2, in_flight_limit=9, limited_at=11.0)
+
+
+def test_what_an_operator_has_decided_last_wins() -> None:
+    early = HostState(rung=1, floor_s=9.0, operator_paused_until=90.0, operated_at=10.0)
+    late = HostState(rung=3, floor_s=2.0, operated_at=11.0)
+    expected = HostState(rung=3, floor_s=2.0, operated_at=11.0)
+    assert greater(early, late) == greater(late, early) == expected
+    at_once = HostState(floor_s=1.0, operator_paused_until=30.0, operated_at=11.0)
+    expected = HostState(rung=3, floor_s=2.0, operator_paused_until=30.0, operated_at=11.0)
+    assert greater(at_once, late) == greater(late, at_once) == expected
+
+
+def test_trouble_from_before_a_resume_is_forgotten() -> None:
+    resumed = HostState(next_slot_at=22.0, operated_at=20.0, resumed_at=20.0, version=3)
+    sick = HostState(
+        rung=4,
+        next_slot_at=60.0,
+        blocked_until=70.0,
+        stalled_at=20.0,
+        counted_at=19.0,
+        stalls_in_a_row=3,
+        paused_until=80.0,
+        pauses=1,
+        quota_pace_s=0.5,
+        in_flight_limit=4,
+        limited_at=18.0,
+        floor_s=6.0,
+        operated_at=5.0,
+        version=2,
+    )
+    expected = HostState(
+        next_slot_at=60.0, in_flight_limit=4, limited_at=18.0, operated_at=20.0, resumed_at=20.0, version=3
+    )
+    assert greater(resumed, sick) == greater(sick, resumed) == expected
+    unfloored = dataclasses.replace(sick, floor_s=0.0)
+    expected = dataclasses.replace(expected, next_slot_at=22.0)
+    assert greater(resumed, unfloored) == greater(unfloored, resumed) == expected
+
+
+def test_trouble_since_a_resume_is_not() -> None:
+    resumed = HostState(operated_at=20.0, resumed_at=20.0)
+    sick = HostState(rung=4, next_slot_at=60.0, stalled_at=20.5)
+    expected = HostState(rung=4, next_slot_at=60.0, stalled_at=20.5, operated_at=20.0, resumed_at=20.0)
+    assert greater(resumed, sick) == greater(sick, resumed) == expected
+    # And what the resumed one has seen itself is not forgotten either.
+    again = HostState(rung=1, stalled_at=21.0, operated_at=20.0, resumed_at=20.0)
+    old = HostState(rung=5, stalled_at=19.0)
+    assert greater(again, old) == greater(old, again) == again
 
 
 def test_a_state_is_greater_than_none() -> None:

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,27 @@ SELECT
 WHERE (SELECT version FROM host WHERE name = :host AND forget_at IS NULL) IS :expected
 RETURNING version
 """
+VERSION_2 = """
+BEGIN IMMEDIATE;
+ALTER TABLE host ADD COLUMN in_flight_limit INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE host ADD COLUMN limited_at REAL NOT NULL DEFAULT 0;
+UPDATE host SET in_flight_limit = 6, limited_at = 1700000000.0 WHERE name = 'slow.example';
+PRAGMA user_version = 2;
+COMMIT;
+"""
+SWAP_2 = """
+INSERT OR REPLACE INTO host (
+    name, forget_at,
+    rung, next_slot_at, blocked_until, stalled_at, counted_at, stalls_in_a_row, paused_until, pauses, floor_s,
+    in_flight_limit, limited_at
+)
+SELECT
+    :host, :forget_at,
+    :rung, :next_slot_at, :blocked_until, :stalled_at, :counted_at, :stalls_in_a_row, :paused_until, :pauses, :floor_s,
+    :in_flight_limit, :limited_at
+WHERE (SELECT version FROM host WHERE name = :host AND forget_at IS NULL) IS :expected
+RETURNING version
+"""
 SLOW = HostState(
     rung=3,
     next_slot_at=1_700_000_015.5,
@@ -95,6 +117,14 @@ def path(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(VERSION_1)
+    return path
+
+
+@pytest.fixture
+def path_2(path: Path) -> Path:
+    """A file of version 2, and nothing open."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(VERSION_2)
     return path
 
 
@@ -185,6 +215,43 @@ def test_a_process_of_the_old_version_that_has_the_file_open_goes_on(path: Path)
             written = await store.get("slow.example")
             assert written is not None
             assert (written.rung, written.in_flight_limit, written.limited_at) == (4, 0, 0.0)
+            await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_file_of_version_2_holds_is_all_there(path_2: Path) -> None:
+    """What it called a floor was found out from quotas: nobody is to find it there for ever."""
+
+    async def scenario() -> None:
+        store = SqliteStore(path_2)
+        await store.open()
+        slow = replace(SLOW, in_flight_limit=6, limited_at=NOW)
+        assert (slow.quota_pace_s, slow.floor_s) == (0.5, 0.0)
+        assert (await store.changes_since(0)).rows == {"slow.example": slow, "paused.example": PAUSED}
+        await store.close()
+
+    asyncio.run(scenario())
+    assert version_of(path_2) == 3
+
+
+def test_a_process_of_version_2_takes_no_floor_for_what_its_quotas_allow_nor_makes_one(path_2: Path) -> None:
+    async def scenario() -> None:
+        with closing(sqlite3.connect(path_2, isolation_level=None)) as old:
+            store = SqliteStore(path_2)
+            await store.open()
+            version = await store.swap(
+                "new.example", None, HostState(floor_s=30.0, quota_pace_s=1.5, operated_at=NOW), now=NOW
+            )
+            assert old.execute("SELECT floor_s FROM host WHERE name = 'new.example'").fetchall() == [(1.5,)]
+            row = {"host": "new.example", "expected": version, "forget_at": None, "rung": 0, "next_slot_at": 7.0}
+            row |= {"blocked_until": 0.0, "stalled_at": 1.0, "counted_at": 1.0, "stalls_in_a_row": 0}
+            row |= {"paused_until": 0.0, "pauses": 0, "floor_s": 1.25, "in_flight_limit": 4, "limited_at": NOW}
+            assert old.execute(SWAP_2, row).fetchall() == [(NEWEST + 2,)]
+            written = await store.get("new.example")
+            # It is lost with the row, as anything is that such a process does not know of.
+            assert written is not None
+            assert (written.quota_pace_s, written.floor_s, written.in_flight_limit) == (1.25, 0.0, 4)
             await store.close()
 
     asyncio.run(scenario())
