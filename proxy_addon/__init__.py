@@ -36,7 +36,8 @@ internal and may change in any release. One direction: layer → pacing → engi
     variables and certificates for clients     client_environment.py, ca_bundle.py, shell_syntax.py
     start, signals, draining                   runner.py, signals.py, embedded.py (mitmproxy_options.py, authority.py),
                                                announcement.py, addon.py
-    metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin.py
+    metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin/probes.py
+    admin address, JSON API, events            admin/ (server; api, guard, documents, history, events, status_page)
     impatient clients                          advice.py
 """
 

@@ -13,15 +13,18 @@ import socket
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from pathlib import Path
 
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
 from mitmproxy.proxy.layer import NextLayer
 
-from proxy_addon import dial, installing, loop_lag
+from proxy_addon import __version__, dial, forced_options, installing, loop_lag
 from proxy_addon.access import ClientFilter
-from proxy_addon.admin import AdminServer, routes
+from proxy_addon.admin.api import Operations
+from proxy_addon.admin.assembly import assemble
+from proxy_addon.admin.history import History
 from proxy_addon.advice import Advice
 from proxy_addon.clock import Clock, SystemClock
 from proxy_addon.egress import EgressGuard
@@ -33,8 +36,8 @@ from proxy_addon.metrics import Metrics
 from proxy_addon.model import ErrorName, Event, Snapshot
 from proxy_addon.pacing import Pacer
 from proxy_addon.setting_places import Address
-from proxy_addon.setting_sources import add_options, from_options, option, suggestion
-from proxy_addon.settings import SETTINGS, SettingError, Settings
+from proxy_addon.setting_sources import add_options, from_options
+from proxy_addon.settings import SettingError, Settings
 from proxy_addon.store import StoreError, open_store
 
 logger = logging.getLogger(__name__)
@@ -88,11 +91,20 @@ class Paceproxy:
         store = open_store(settings.store)
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
         self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
-        listeners = (self._metrics.observe, Advice(settings).observe, *self._observers)
+        history = History()
+        listeners = (self._metrics.observe, history.observe, Advice(settings).observe, *self._observers)
         self.engine = Engine(settings, store, self._clock, listeners)
         self._egress = EgressGuard(settings.egress_deny)
         self.pacer = Pacer(self.engine, settings, self._clock, denies=self._denies_target)
-        self._admin = AdminServer(routes(self._metrics.expose, lambda: self._not_ready))
+        self._admin = assemble(
+            settings,
+            self._clock,
+            Operations.of(self.engine),
+            history,
+            about=self._about,
+            expose=self._metrics.expose,
+            not_ready=lambda: self._not_ready,
+        )
         self._built = True
 
     def snapshot(self) -> Snapshot:
@@ -194,14 +206,14 @@ class Paceproxy:
     def configure(self, updated: set[str]) -> None:
         if self._given is None and self._starting is None and "pace_window" in ctx.options:
             try:
-                _refuse_unknown_options()
+                forced_options.refuse_unknown()
                 self._build(from_options(ctx.options))
             except SettingError as error:
                 # Without its causes: mitmproxy prints a traceback of all of them.
                 raise exceptions.OptionsError(str(error)) from None
             # The proxy may listen before `running` is called: requests that come before the start are held.
             self._starting = asyncio.get_running_loop().create_task(self._start_or_give_up())
-        _force(self._settings)
+        forced_options.force(self._settings)
 
     async def _start_or_give_up(self) -> None:
         try:
@@ -255,6 +267,16 @@ class Paceproxy:
         """Whether others than this machine can reach the proxy."""
         return any(not Address(host, port).is_loopback for host, port in self._listening_at())
 
+    def _about(self) -> dict[str, object]:
+        """What the admin address tells of this process."""
+        ca = Path(ctx.options.confdir).expanduser() / "mitmproxy-ca-cert.pem"
+        return {
+            "version": __version__,
+            "listening": [f"http://{Address(host, port)}" for host, port in self._listening_at()],
+            "ca_certificate": str(ca) if ca.exists() else None,
+            "ladder": self._settings.ladder,
+        }
+
     def _listening_at(self) -> list[tuple[str, int]]:
         proxyserver = ctx.master.addons.get("proxyserver")
         return [(listener[0], listener[1]) for listener in proxyserver.listen_addrs()] if proxyserver else []
@@ -271,31 +293,6 @@ def os_error_text(error: OSError) -> str:
     if error.errno is None or isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno)
-
-
-def _refuse_unknown_options() -> None:
-    """A slip of the pen must not leave a setting at its default: mitmproxy keeps options that nobody knows."""
-    for name in ctx.options.deferred:
-        if name.startswith("pace_"):
-            remedy = suggestion(name, map(option, SETTINGS), "see `mitmdump -s FILE --options` for what there is")
-            raise SettingError(name.removeprefix("pace_"), "is no setting", source=name, remedy=remedy)
-
-
-def _force(settings: Settings) -> None:
-    """The options of mitmproxy without which pacing would be gone round, whatever the user's own say.
-
-    `connection_strategy`: eager would dial the origin at CONNECT. `rawtcp`: what is neither TLS nor HTTP after CONNECT
-    would be passed on unseen. `stream_large_bodies`: a longer upload would be held in memory.
-    """
-    forced = {
-        "connection_strategy": "lazy",
-        "rawtcp": False,
-        "stream_large_bodies": str(settings.hold_request),
-        "store_streamed_bodies": False,
-    }
-    wrong = {name: value for name, value in forced.items() if getattr(ctx.options, name) != value}
-    if wrong:
-        ctx.options.update(**wrong)
 
 
 addons = [Paceproxy()]

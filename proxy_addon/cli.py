@@ -13,12 +13,13 @@ import click
 
 from proxy_addon import __version__
 from proxy_addon.commands import COMMANDS, CommandError, Invocation, find_command
+from proxy_addon.setting_about import Group
 from proxy_addon.setting_docs import by_group
 from proxy_addon.setting_kinds import Switch
 from proxy_addon.setting_lists import Options
 from proxy_addon.setting_places import mask_credentials
 from proxy_addon.setting_sources import CONFIG, flag, suggestion, variable
-from proxy_addon.settings import SETTINGS, Group, SettingError, Settings
+from proxy_addon.settings import SETTINGS, SettingError, Settings
 
 BAD_USAGE = 2
 INTERRUPTED = 130

@@ -18,6 +18,7 @@ _DOTS = re.compile("[.\u3002\uff0e\uff61]")
 """What separates labels, RFC 3490 §3.1."""
 _DEVIATIONS = re.compile("([\u00df\u03c2])")
 """Eszett and final sigma."""
+_PORT = re.compile(r"[0-9]{1,5}")
 _LONGEST_LABEL = 63
 _REG_NAME_SAFE = "!$&'()*+,;=%"
 """What RFC 3986 §3.2.2 allows in a name besides letters, digits and `-._~`. No `:`, `[` or `]`: a broken name
@@ -134,3 +135,15 @@ def _a_label(label: str) -> str:
 def _printable(name: str) -> str:
     """Percent-escape, in lower case, what may not stand in a name. Existing escapes are left as they are."""
     return quote(name, safe=_REG_NAME_SAFE, errors="surrogatepass").lower()
+
+
+def keys_of(text: str) -> tuple[str, ...]:
+    """The pacing keys that a person may mean by `text`, the likeliest first; never raises.
+
+    `A.example:443` is `a.example:443`, if there is such a host (asked by `http`, say), and else `a.example`.
+    """
+    name, colon, port = text.strip().rpartition(":")
+    if not colon or not _PORT.fullmatch(port) or (":" in name and not name.endswith("]")):
+        return (canonical(text.strip()),)
+    key = f"{canonical(name)}:{int(port)}"
+    return (key, canonical(name)) if int(port) in (80, 443) else (key,)

@@ -4,7 +4,7 @@ Counting happens for every request and must cost next to nothing; whatever can b
 scrape. That is why the counts are plain numbers here and become prometheus-client's families only in
 `collect`: its own Counter and Histogram take a lock for each value and walk the buckets one by one, which
 costs four times as much. What the system knows of the process is prometheus-client's own collector's. HTTP does not
-belong here (`admin.py`), nor does any decision: nothing reads these numbers back.
+belong here (`admin/`), nor does any decision: nothing reads these numbers back.
 """
 
 import platform

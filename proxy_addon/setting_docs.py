@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import click
 
+from proxy_addon.setting_about import About, Group
 from proxy_addon.setting_sources import flag
-from proxy_addon.settings import SETTINGS, About, Group, Settings
+from proxy_addon.settings import SETTINGS, Settings
 
 _YAML_HEAD = """\
 # The settings of Paceproxy, all at their defaults: take out the # before a line to change it.

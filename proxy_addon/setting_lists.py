@@ -12,7 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import pairwise
 
 from proxy_addon.setting_kinds import LONGEST_S, BadValue, Kind, decimal, items, plain
-from proxy_addon.setting_places import OFF
+from proxy_addon.setting_places import HOST_NAME, OFF
 
 type Network = IPv4Network | IPv6Network
 
@@ -130,6 +130,27 @@ class Denied(Networks):
 
     def show(self, value: tuple[str, ...]) -> str:
         return ",".join(value) or OFF
+
+
+@dataclass(frozen=True, slots=True)
+class HostNames(Kind[tuple[str, ...]]):
+    """Names of hosts, without a port; in lower case."""
+
+    metavar = "NAME,..."
+    remedy = "give a comma list such as paceproxy,paceproxy.example"
+
+    def parse(self, value: object) -> tuple[str, ...]:
+        names = tuple(str(item).strip().lower() for item in items(value))
+        for name in names:
+            if not HOST_NAME.fullmatch(name):
+                raise BadValue("must be host names without a port")
+        return names
+
+    def show(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+    def yaml(self, value: tuple[str, ...]) -> str:
+        return f"[{', '.join(value)}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhos
 """Names that mean loopback wherever they are known; also everything under `localhost` (RFC 6761 §6.3)."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
+HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _AUTHORITY = re.compile(r"(?:\[[^\]]*\]|[^:/]*)(?::[0-9]*)?(?:/.*)?", re.DOTALL)
@@ -188,7 +188,7 @@ def parse_address(text: str) -> Address:
             raise BadValue("must have an IPv6 address in its brackets") from error
     elif ":" in host:
         raise BadValue("must have brackets around an IPv6 address")
-    elif host and not _HOST_NAME.fullmatch(host):
+    elif host and not HOST_NAME.fullmatch(host):
         raise BadValue("must have the name or address of a host before its port")
     return Address(host, int(port))
 
@@ -209,7 +209,7 @@ def parse_url(text: str) -> Url:
         raise BadValue("must be a URL with a host and a port from 1 to 65535")
     if parts.path not in ("", "/") or "?" in text or "#" in text:
         raise BadValue("must end after its host and port", "percent-encode / ? # in a user or password as %2F %3F %23")
-    if "[" not in parts.netloc.rpartition("@")[2] and not _HOST_NAME.fullmatch(host):
+    if "[" not in parts.netloc.rpartition("@")[2] and not HOST_NAME.fullmatch(host):
         raise BadValue(
             "must have a valid host name", "give a name of letters, digits and hyphens (IDNA: the xn-- form)"
         )

@@ -7,8 +7,6 @@ Here is what there is to set. Which values go together is in `setting_conflicts.
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from ipaddress import ip_network
 from types import MappingProxyType
@@ -18,6 +16,7 @@ from platformdirs import user_state_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
+from proxy_addon.setting_about import About, Documented, Group
 from proxy_addon.setting_conflicts import find_conflict
 from proxy_addon.setting_kinds import (
     BadValue,
@@ -30,7 +29,18 @@ from proxy_addon.setting_kinds import (
     Switch,
     to_text,
 )
-from proxy_addon.setting_lists import DEFAULT, STALL_NAMES, Denied, Ladder, Network, Networks, Options, Ports, Stalls
+from proxy_addon.setting_lists import (
+    DEFAULT,
+    STALL_NAMES,
+    Denied,
+    HostNames,
+    Ladder,
+    Network,
+    Networks,
+    Options,
+    Ports,
+    Stalls,
+)
 from proxy_addon.setting_places import (
     OFF,
     Address,
@@ -45,39 +55,10 @@ from proxy_addon.setting_places import (
     parse_address,
     parse_url,
 )
+from proxy_addon.setting_tokens import check_token
 
 _LONGEST_SHOWN = 200
 """Characters of a value in a message: it stays one readable line."""
-
-
-class Group(StrEnum):
-    """What settings are about; in the order in which they are shown."""
-
-    LISTENING = "Listening"
-    REQUESTS = "Requests"
-    PACING = "Pacing"
-    PAUSE = "Hosts that stay down"
-    ORIGINS = "On the way to origins"
-    PROCESS = "The process"
-
-
-@dataclass(frozen=True, slots=True)
-class Documented:
-    """How the documentation writes a default that depends on the machine."""
-
-    default: str
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """A setting as it is shown to people and read from text."""
-
-    group: Group
-    kind: Kind[Any]
-    help: str
-    """Whole sentences."""
-    default: str
-    """As the setting reads it; empty where there is none."""
 
 
 class SettingError(Exception):
@@ -129,7 +110,12 @@ class Settings(BaseModel):
     allow: Annotated[tuple[str, ...], Group.LISTENING, Networks()] = ()
     """Addresses and networks that clients may come from; empty: all."""
     admin: Annotated[str, Group.LISTENING, Listener(may_be_off=True)] = "127.0.0.1:9464"
-    """Where /metrics, /healthz and /readyz are; off: nowhere."""
+    """Where the status page, /metrics, /healthz and /readyz are; off: nowhere."""
+    admin_names: Annotated[tuple[str, ...], Group.LISTENING, HostNames()] = ()
+    """Further host names under which the admin address may be asked, such as that of a container."""
+    admin_token_file: Annotated[str | None, Group.LISTENING, ReadableFile(check_token)] = None
+    """A file with the token without which nothing can be changed at the admin address. Anything but loopback needs it
+    for that."""
     http2: Annotated[bool, Group.LISTENING, Switch()] = False
     """Speak HTTP/2 with clients too. An origin that does not then gets one connection per request."""
 

@@ -66,6 +66,8 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "htpasswd": None,
         "allow": (),
         "admin": "127.0.0.1:9464",
+        "admin_names": (),
+        "admin_token_file": None,
         "http2": False,
         "window": 600.0,
         "attempt_timeout": 30.0,

@@ -4,19 +4,16 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from proxy_addon.admin import AdminHandler, AdminServer, ExpectedHosts, Route, routes
+from proxy_addon.admin.probes import probe_routes
+from proxy_addon.admin.server import AdminHandler, AdminServer, ExpectedHosts, Route
 from proxy_addon.metrics import Metrics
 from proxy_addon.model import Outcome, RequestEnded, Snapshot
-
-GUARD_S = 30.0
-"""Against hanging."""
+from tests.support.admin import ask, ask_raw, parsed, run
 
 
 def listener(address: str, port: int = 0) -> socket.socket:
@@ -37,22 +34,6 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
 IDLE = Snapshot(hosts=(), waiting=0, in_flight=0, store_up=True, at=1_800_000_000.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    fields: dict[str, str]
-    """By name in lower case."""
-    body: bytes
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def guarded() -> None:
-        async with asyncio.timeout(GUARD_S):
-            await scenario
-
-    asyncio.run(guarded())
-
-
 def expose(accept: str) -> tuple[bytes, str]:
     return Metrics(lambda: IDLE, rungs=6).expose(accept)
 
@@ -70,39 +51,12 @@ async def serving(
     host: str = "127.0.0.1",
     names: tuple[str, ...] = (),
 ) -> AsyncIterator[tuple[str, int]]:
-    server = AdminServer([*routes(expose, not_ready), *(more or [])], names=names)
+    server = AdminServer([*probe_routes(expose, not_ready), *(more or [])], names=names)
     address = await server.start(host, 0)
     try:
         yield address
     finally:
         await server.stop()
-
-
-async def ask_raw(address: tuple[str, int], request: bytes) -> bytes:
-    """Everything that comes back until the server closes."""
-    reader, writer = await asyncio.open_connection(*address)
-    try:
-        writer.write(request)
-        return await reader.read()
-    finally:
-        writer.close()
-        await writer.wait_closed()
-
-
-async def ask(
-    address: tuple[str, int], path: str, *, method: str = "GET", host: str | None = None, fields: str = ""
-) -> Answer:
-    if host is None:
-        host = f"127.0.0.1:{address[1]}"
-    request = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n"
-    return parsed(await ask_raw(address, request.encode()))
-
-
-def parsed(reply: bytes) -> Answer:
-    head, _, body = reply.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    pairs = (line.split(": ", 1) for line in lines)
-    return Answer(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)
 
 
 def test_metrics_are_served_in_the_text_format() -> None:
@@ -282,7 +236,7 @@ def test_an_error_of_ours_is_logged_whole_and_told_to_nobody(caplog: pytest.LogC
     run(scenario())
 
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert record.name == "proxy_addon.admin"
+    assert record.name == "proxy_addon.admin.server"
     assert record.getMessage() == "admin: GET '/readyz' failed"
     assert "RuntimeError: the secret of /var/lib/paceproxy" in caplog.text
 
@@ -498,7 +452,7 @@ def test_all_addresses_of_a_host_are_served_on_one_port() -> None:
 def test_a_port_in_use_is_an_os_error_and_the_server_can_be_started_elsewhere() -> None:
     async def scenario() -> None:
         async with serving() as (host, port):
-            server = AdminServer(routes(expose, ready))
+            server = AdminServer(probe_routes(expose, ready))
             with pytest.raises(OSError, match="in use") as raised:
                 await server.start(host, port)
             assert raised.value.errno == errno.EADDRINUSE
@@ -517,7 +471,7 @@ def test_where_one_of_several_addresses_is_taken_none_is_kept(taken: str, free: 
         with closing(listener(taken)) as blocker:
             port = blocker.getsockname()[1]
             with pytest.raises(OSError, match="in use"):
-                await AdminServer(routes(expose, ready)).start("", port)
+                await AdminServer(probe_routes(expose, ready)).start("", port)
             listener(free, port).close()
 
     run(scenario())
@@ -527,7 +481,7 @@ def test_where_one_of_several_addresses_is_taken_none_is_kept(taken: str, free: 
 def test_a_host_that_is_none_is_an_os_error(host: str) -> None:
     async def scenario() -> None:
         with pytest.raises(OSError, match=r".") as raised:
-            await AdminServer(routes(expose, ready)).start(host, 0)
+            await AdminServer(probe_routes(expose, ready)).start(host, 0)
         assert isinstance(raised.value, socket.gaierror)
 
     run(scenario())
@@ -536,7 +490,7 @@ def test_a_host_that_is_none_is_an_os_error(host: str) -> None:
 def test_an_address_of_another_machine_is_an_os_error() -> None:
     async def scenario() -> None:
         with pytest.raises(OSError, match="192") as raised:
-            await AdminServer(routes(expose, ready)).start("192.0.2.1", 0)
+            await AdminServer(probe_routes(expose, ready)).start("192.0.2.1", 0)
         assert raised.value.errno == errno.EADDRNOTAVAIL
 
     run(scenario())
@@ -544,7 +498,7 @@ def test_an_address_of_another_machine_is_an_os_error() -> None:
 
 def test_stopping_closes_the_port_and_open_connections_and_may_be_repeated() -> None:
     async def scenario() -> None:
-        server = AdminServer(routes(expose, ready))
+        server = AdminServer(probe_routes(expose, ready))
         await server.stop()
         address = await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*address)
@@ -568,7 +522,7 @@ def test_stopping_does_not_wait_for_a_client_that_does_not_read() -> None:
         return b"x" * 50_000_000, "text/plain"
 
     async def scenario() -> None:
-        server = AdminServer(routes(endless, ready))
+        server = AdminServer(probe_routes(endless, ready))
         address = await server.start("127.0.0.1", 0)
         _, writer = await asyncio.open_connection(*address)
         transport = writer.transport
@@ -585,7 +539,7 @@ def test_stopping_does_not_wait_for_a_client_that_does_not_read() -> None:
 
 def test_a_running_server_is_not_started_twice_and_a_stopped_one_can_be_again() -> None:
     async def scenario() -> None:
-        server = AdminServer(routes(expose, ready))
+        server = AdminServer(probe_routes(expose, ready))
         first = await server.start("127.0.0.1", 0)
         with pytest.raises(RuntimeError, match="started already"):
             await server.start("127.0.0.1", 0)

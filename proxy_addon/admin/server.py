@@ -1,9 +1,8 @@
 """The admin address: a small HTTP server on the proxy's own event loop, for Prometheus, probes and people.
 
-What it says is handed in as callables; what there is, is a list of routes. It answers only requests that
-name it as its users do: a web page in a browser on this machine can let its own name resolve to 127.0.0.1
-(DNS rebinding) and read what is here, but its requests still carry that name. Counting (`metrics.py`) does
-not belong here, nor does anything that changes the proxy's state.
+What there is, is a list of routes. It answers only requests that name it as its users do: a web page in a browser
+on this machine can let its own name resolve to 127.0.0.1 (DNS rebinding) and read what is here, but its requests
+still carry that name. What the routes answer does not belong here.
 """
 
 import asyncio
@@ -20,6 +19,8 @@ from typing import Any
 
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
+
+from proxy_addon.admin.guard import Guard
 
 IDLE_CONNECTION_S = 120.0
 """How long an open connection may be silent: longer than the usual scrape interval of at most a minute."""
@@ -68,13 +69,14 @@ class ExpectedHosts:
 class AdminHandler(RequestHandler):
     """What all answers have in common. A route's handler derives from it and defines `get` and `head`."""
 
-    SUPPORTED_METHODS = ("GET", "HEAD")
+    SUPPORTED_METHODS: tuple[str, ...] = ("GET", "HEAD")
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")  # Tornado's tells its version
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Cross-Origin-Resource-Policy", "same-origin")
 
     def prepare(self) -> None:
         # From the field, not from `request.host`, which is "127.0.0.1" where there is no field.
@@ -123,53 +125,8 @@ class Route:
     handler: type[AdminHandler]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """For the handler's `initialize`."""
-
-
-def routes(expose: Callable[[str], tuple[bytes, str]], not_ready: Callable[[], str | None]) -> list[Route]:
-    """What every proxy's admin address answers.
-
-    `expose` gives the metrics and their media type for an `Accept` field. `not_ready` says why the proxy
-    should be sent no request now, and None when it should.
-    """
-    return [
-        Route("/metrics", "metrics for Prometheus", _MetricsHandler, {"expose": expose}),
-        Route("/healthz", "200 while the process lives", _HealthHandler),
-        Route("/readyz", "200 while the proxy takes requests, else 503", _ReadyHandler, {"not_ready": not_ready}),
-    ]
-
-
-class _MetricsHandler(AdminHandler):
-    def initialize(self, expose: Callable[[str], tuple[bytes, str]]) -> None:
-        self._expose = expose
-
-    def get(self) -> None:
-        body, media_type = self._expose(self.request.headers.get("Accept", ""))
-        self.set_header("Content-Type", media_type)
-        self.set_header("Vary", "Accept")
-        self.finish(body)
-
-    head = get
-
-
-class _HealthHandler(AdminHandler):
-    def get(self) -> None:
-        self.answer(HTTPStatus.OK, "alive")
-
-    head = get
-
-
-class _ReadyHandler(AdminHandler):
-    def initialize(self, not_ready: Callable[[], str | None]) -> None:
-        self._not_ready = not_ready
-
-    def get(self) -> None:
-        reason = self._not_ready()
-        if reason is None:
-            self.answer(HTTPStatus.OK, "ready")
-        else:
-            self.answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
-
-    head = get
+    shown: str = ""
+    """How people write the path; empty: as it is. Routes without a purpose are not shown."""
 
 
 class _NothingHandler(AdminHandler):
@@ -177,7 +134,7 @@ class _NothingHandler(AdminHandler):
         self._routes = routes
 
     def get(self) -> None:
-        known = "".join(f"\n  {route.path}  {route.purpose}" for route in self._routes)
+        known = "".join(f"\n  {route.shown or route.path}  {route.purpose}" for route in self._routes if route.purpose)
         self.answer(HTTPStatus.NOT_FOUND, f"There is nothing here. There is:{known}")
 
     head = get
@@ -186,10 +143,20 @@ class _NothingHandler(AdminHandler):
 class AdminServer:
     """The listening server. It must be stopped once it has started."""
 
-    def __init__(self, routes: Sequence[Route], *, names: Collection[str] = ()) -> None:
-        """`names` are further host names under which users reach it, such as that of a container."""
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        *,
+        names: Collection[str] = (),
+        token: str | None = None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`names` are further host names under which users reach it, such as that of a container. Who has `token` may
+        change things. `on_stop` ends answers that would go on for ever."""
         self._routes = tuple(routes)
         self._names = frozenset(name.lower() for name in names)
+        self._token = token
+        self._on_stop = on_stop
         self._server: HTTPServer | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -211,6 +178,7 @@ class AdminServer:
             default_handler_args={"routes": self._routes},
             log_function=_log_request,
             expected_hosts=expected,
+            guard=Guard(loopback=loopback, token=self._token),
         )
         self._server = HTTPServer(
             application,
@@ -226,6 +194,7 @@ class AdminServer:
         """Stop listening and close all connections. Harmless when called twice or before `start`."""
         server, self._server = self._server, None
         if server is not None:
+            self._on_stop()
             server.stop()
             await server.close_all_connections()
 
