@@ -136,8 +136,13 @@ class Border(HttpStream):
                     # Whether the body still comes nobody can know: what follows might be it, or the next request.
                     event.response.headers["Connection"] = "close"
                 self._head_sent = True
+                if self.exchange is not None:
+                    self.exchange.status = event.response.status_code
         elif isinstance(event, ResponseData):
-            return not self._is_head()  # An answer of ours, or of another addon, may have a body all the same.
+            if self._is_head():
+                return False  # An answer of ours, or of another addon, may have a body all the same.
+            if self.exchange is not None:
+                self.exchange.body_bytes += len(event.data)
         elif isinstance(event, ResponseEndOfMessage):
             ended, self._response_ended = self._response_ended, True
             return not ended
@@ -265,9 +270,12 @@ class Border(HttpStream):
         client = self.context.client
         if not self._head_sent:
             response = internal_error_response(self.pacing.clock.now())
+            body = b"" if self._is_head() else response.raw_content or b""
+            if self.exchange is not None:
+                self.exchange.status, self.exchange.body_bytes = response.status_code, len(body)
             yield SendHttp(ResponseHeaders(self.stream_id, response), client)
-            if not self._is_head():
-                yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
+            if body:
+                yield SendHttp(ResponseData(self.stream_id, body), client)
             yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
         else:
             self.reset_client()

@@ -80,9 +80,10 @@ class Engine:
 
     # --- a request's life, in the order of the calls -----------------------------------------------------------
 
-    def accept(self, host: str, *, method: str, window_s: float, keyed: bool = False, client: str = "") -> Request:
-        """A request's head is complete: its window starts. `host` is its pacing key, `keyed` whether it carries an
-        `Idempotency-Key`, `client` the address that it came from."""
+    def accept(
+        self, host: str, *, method: str, window_s: float, keyed: bool = False, client: str = "", url: str = ""
+    ) -> Request:
+        """A request's head is complete: its window starts. `host` is its pacing key, the rest as in `Request`."""
         return Request(
             host=host,
             method=method,
@@ -92,6 +93,7 @@ class Engine:
             accepted_at=self._clock.now(),
             number=next(self._numbers),
             client=client,
+            url=url,
         )
 
     def fail(self, request: Request, error: ErrorName) -> None:
@@ -219,6 +221,11 @@ class Engine:
                 window_s=request.window_s,
                 gave_up=request.gave_up,
                 room_s=request.room_s,
+                method=request.method,
+                url=request.url,
+                status=request.status,
+                body_bytes=request.body_bytes,
+                stalls=request.stalls,
             )
         )
 

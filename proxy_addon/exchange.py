@@ -77,6 +77,10 @@ class Exchange:
     """The attempt, from 1; 0 before the first."""
     client_left: str | None = None
     """Why the client is gone, once it is."""
+    status: int | None = None
+    """Of the final response, whoever made it, once its head has gone to the client."""
+    body_bytes: int = 0
+    """How much of that response's body has gone after it, as it was passed on."""
     response: http.Response | None = None
     """The response whose head the attempt brought back, while `replied` is asked about it. The addon may add fields.
     Its body is not in it yet."""

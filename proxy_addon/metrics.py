@@ -133,6 +133,7 @@ class Metrics(Collector):
         self._room_wait = _Histogram()
         self._attempt_duration = _Histogram()
         self._loop_lag = _Histogram()
+        self._saved = 0
         self._redials = 0
         self._retry_after_capped = 0
         self._store_errors = 0
@@ -150,6 +151,7 @@ class Metrics(Collector):
                 self._attempt_duration.observe(event.duration_s)
             case RequestEnded():
                 self._requests[event.outcome] += 1
+                self._saved += event.was_saved
                 self._request_duration.observe(event.duration_s)
                 self._wait.observe(event.waited_s)
                 if event.room_s:
@@ -229,6 +231,11 @@ class Metrics(Collector):
         yield self._loop_lag.family(
             "paceproxy_loop_lag_seconds",
             "How late the event loop comes to what is due, looked at four times a second, in seconds.",
+        )
+        yield CounterMetricFamily(
+            "paceproxy_requests_saved",
+            "Requests that were served although they had stalled: they would have failed without the proxy.",
+            value=self._saved,
         )
         yield CounterMetricFamily(
             "paceproxy_redials",

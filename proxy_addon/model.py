@@ -190,6 +190,20 @@ class RequestEnded:
     """Its client left while it waited: held, or with its request sent and nothing of the answer there."""
     room_s: float = 0.0
     """The part of `waited_s` in which nothing but the limit of attempts in flight held it."""
+    method: str = ""
+    url: str = ""
+    """What it asked for, without user and password."""
+    status: int | None = None
+    """Of the response that its client got, whoever made it; None where it got no head."""
+    body_bytes: int = 0
+    """How much of that response's body its client was sent, as it was passed on."""
+    stalls: int = 0
+    """How many of its attempts stalled."""
+
+    @property
+    def was_saved(self) -> bool:
+        """Whether it was served although it stalled: it would have failed without the proxy."""
+        return self.outcome is Outcome.SERVED and self.stalls > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ class Pacer:
             keyed="Idempotency-Key" in request.headers,
             window_s=window_s(fields, settings=self._settings),
             client=exchange.flow.client_conn.peername[0],
+            url=request.url,
         )
         self._open += 1
         self._nothing_open.clear()
@@ -207,6 +208,7 @@ class Pacer:
             self._open -= 1
             if self._open == 0:
                 self._nothing_open.set()
+            ticket.status, ticket.body_bytes = exchange.status, exchange.body_bytes
             self._engine.close(ticket)
 
     def _respond(self, exchange: Exchange, response: http.Response) -> Respond:

@@ -86,6 +86,8 @@ class Request:
     """Unlike any other's in this process."""
     client: str = ""
     """The address that it came from, without the port."""
+    url: str = ""
+    """What it asks for, without user and password."""
     held: bool = True
     """Its whole body is in memory: it can be sent again."""
 
@@ -124,6 +126,10 @@ class Request:
     rung: int = 0
     sent_at: float | None = None
     first_byte_at: float | None = None
+    status: int | None = None
+    """Of the response that its client got; None before its head has gone."""
+    body_bytes: int = 0
+    """How much of that response's body its client was sent."""
     left: bool = False
     gave_up: bool = False
     """Its client left while it waited for its answer."""

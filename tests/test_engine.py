@@ -687,8 +687,11 @@ async def test_a_request_is_told_of_with_its_marks(world: World) -> None:
             duration_s=3.0,
             window_s=600.0,
             gave_up=False,
+            method="GET",
+            stalls=1,
         )
     ]
+    assert world.process.happened(RequestEnded)[0].was_saved
     assert world.process.happened(AttemptEnded) == [
         AttemptEnded("shop.example", Outcome.STALL, ErrorName.HTTP_STATUS_5XX, 0.0),
         AttemptEnded("shop.example", Outcome.SERVED, None, 1.0),

@@ -16,10 +16,11 @@ from proxy_addon.exchange import Again, Exchange, Release, Respond
 from proxy_addon.installing import install
 from proxy_addon.layer import PacedHttpLayer
 from proxy_addon.model import ErrorName, Reply
-from tests.support.behaviours import chain, close, respond, silent
+from tests.support.behaviours import Raw, Respond, chain, close, respond, silent
 from tests.support.clients import RawClient, curl, requests_session
 from tests.support.h2peers import H2Client, H2Origin, Stream
 from tests.support.origin import Origin
+from tests.support.ports import refusing_port
 from tests.support.rig import Rig, ScriptedPacing
 from tests.support.silence import full_backlog
 from tests.support.waiting import until
@@ -31,6 +32,47 @@ FINE = respond(200, b"fine")
 
 def again_once(fresh: bool) -> Callable[[Exchange, Reply], Release | Again | Respond]:
     return lambda exchange, reply: Again(fresh=fresh) if exchange.number == 1 else Release()
+
+
+# What each client got.
+
+
+def test_what_a_client_was_sent_is_noted(origin: Origin, confdir: Path) -> None:
+    cut = chain(Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"), close())
+    origin.script = {
+        "/page": FINE,
+        "/missing": respond(404, b"no"),
+        "/chunked": Respond(framing="chunked"),
+        "/cut": cut,
+    }
+    with Rig(ScriptedPacing(max_attempts=2), confdir=confdir) as rig:
+        curl(rig.url, origin.url("/page"))
+        curl(rig.url, origin.url("/page"), "--head")
+        for path in ("/missing", "/chunked", "/cut"):
+            curl(rig.url, origin.url(path))
+        with refusing_port() as port:
+            curl(rig.url, f"http://127.0.0.1:{port}/refused")
+        rig.wait_for("close", "/refused")
+        got = [(exchange.flow.request.path, exchange.status, exchange.body_bytes) for exchange in rig.pacing.exchanges]
+    assert got == [
+        ("/page", 200, 4),
+        ("/page", 200, 0),
+        ("/missing", 404, 2),
+        ("/chunked", 200, 2),
+        ("/cut", 200, 4),
+        ("/refused", 504, len("error: connection_refused")),
+    ]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_our_own_error_is_noted_as_what_a_client_was_sent(origin: Origin, confdir: Path, method: str) -> None:
+    with Rig(ScriptedPacing(raise_in="replied"), confdir=confdir, faults=True) as rig:
+        with requests_session(rig.url) as session:
+            response = session.request(method, origin.url("/x"))
+        rig.wait_for("close", "/x")
+        (exchange,) = rig.pacing.exchanges
+    assert (response.status_code, exchange.status) == (500, 500)
+    assert exchange.body_bytes == len(response.content)
 
 
 # Connections.

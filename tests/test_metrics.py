@@ -124,6 +124,7 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_host_held_until_timestamp_seconds": "gauge",
         "paceproxy_loop_lag_seconds": "histogram",
         "paceproxy_in_flight_limit": "gauge",
+        "paceproxy_requests_saved": "counter",
         "paceproxy_redials": "counter",
         "paceproxy_retry_after_capped": "counter",
         "paceproxy_store_up": "gauge",
@@ -207,6 +208,7 @@ def test_what_never_happened_is_0_and_not_absent() -> None:
         ("dns_timeout", "failure"): 0,
         ("", "abandoned"): 0,
     }
+    assert samples(metrics, "paceproxy_requests_saved_total") == {(): 0}
     assert samples(metrics, "paceproxy_redials_total") == {(): 0}
     assert samples(metrics, "paceproxy_retry_after_capped_total") == {(): 0}
     assert samples(metrics, "paceproxy_store_errors_total") == {(): 0}
@@ -285,6 +287,14 @@ def test_a_clock_that_was_set_back_never_lowers_a_sum() -> None:
     assert samples(metrics, "paceproxy_request_duration_seconds_sum") == {(): 4.0}
     assert samples(metrics, "paceproxy_request_duration_seconds_bucket")["0.005",] == 1
     assert samples(metrics, "paceproxy_wait_seconds_sum") == {(): 1.0}
+
+
+def test_saved_is_who_was_served_although_it_stalled() -> None:
+    metrics = Metrics(lambda: IDLE, rungs=6)
+    metrics.observe(ended(Outcome.SERVED, duration_s=2.5))
+    metrics.observe(dataclasses.replace(ended(Outcome.SERVED, duration_s=2.5), stalls=2))
+    metrics.observe(dataclasses.replace(ended(Outcome.STALL, duration_s=2.5), stalls=4))
+    assert samples(metrics, "paceproxy_requests_saved_total") == {(): 1}
 
 
 def test_redials_capped_waits_and_errors_of_the_store_are_counted() -> None:

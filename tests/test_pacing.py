@@ -606,6 +606,20 @@ async def test_nobody_is_answered_whose_client_has_gone(proxy: Proxy) -> None:
 
 
 @virtual()
+async def test_it_is_told_what_was_asked_for_and_what_its_client_was_sent(proxy: Proxy) -> None:
+    client = proxy.request(method="PUT", scheme="https")
+    client.attempt(503)
+    await client.waited()
+    client.reply(Reply(status=404))
+    client.exchange.status, client.exchange.body_bytes = 404, 11
+    client.close()
+
+    (ended,) = proxy.ended()
+    assert (ended.method, ended.url, ended.status, ended.body_bytes) == ("PUT", "https://shop.example/path", 404, 11)
+    assert (ended.stalls, ended.was_saved) == (1, True)
+
+
+@virtual()
 async def test_a_client_that_leaves_is_told_of_by_its_address_and_whether_it_gave_up(proxy: Proxy) -> None:
     for body_came_at in (NOW, None):
         client = proxy.request()
