@@ -16,7 +16,8 @@ from proxy_addon.exchange import Again, Exchange, Release, Respond
 from proxy_addon.installing import install
 from proxy_addon.layer import PacedHttpLayer
 from proxy_addon.model import ErrorName, Reply
-from tests.support.behaviours import Raw, Respond, chain, close, respond, silent
+from tests.support import behaviours
+from tests.support.behaviours import Raw, chain, close, respond, silent
 from tests.support.clients import RawClient, curl, requests_session
 from tests.support.h2peers import H2Client, H2Origin, Stream
 from tests.support.origin import Origin
@@ -42,7 +43,7 @@ def test_what_a_client_was_sent_is_noted(origin: Origin, confdir: Path) -> None:
     origin.script = {
         "/page": FINE,
         "/missing": respond(404, b"no"),
-        "/chunked": Respond(framing="chunked"),
+        "/chunked": behaviours.Respond(framing="chunked"),
         "/cut": cut,
     }
     with Rig(ScriptedPacing(max_attempts=2), confdir=confdir) as rig:
