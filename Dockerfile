@@ -64,7 +64,7 @@ WORKDIR /data
 VOLUME /data
 EXPOSE 8080 9464
 
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s --retries=3 CMD ["paceproxy", "health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["paceproxy", "health"]
 
 # Requests in hand may finish for 25 s (--drain) and what follows takes up to 6 s more, but Docker kills after 10 s:
 # give it --stop-timeout 40 (in a compose file stop_grace_period: 40s).
