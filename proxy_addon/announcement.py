@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from proxy_addon import __version__
-from proxy_addon.ca_bundle import CA_NAME, keep_bundle
+from proxy_addon.ca_bundle import CA_NAME, bundle_path, keep_bundle
 from proxy_addon.client_environment import PROXY_VARIABLES, client_environment
 from proxy_addon.embedded import EmbeddedProxy
+from proxy_addon.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ def announce(proxy: EmbeddedProxy) -> None:
     if settings.htpasswd is not None:
         url = url.replace("http://", "http://USER:PASSWORD@")
     variables = {
-        name: shlex.quote(value) for name, value in client_environment(url, str(_bundle(proxy.confdir))).items()
+        name: shlex.quote(value)
+        for name, value in client_environment(url, str(_bundle(settings, proxy.confdir))).items()
     }
     click.echo(f"CA certificate: {ca}")
     click.echo("For a crawler in another shell:")
@@ -54,10 +56,10 @@ def local_url(address: tuple[str, int]) -> str:
     return f"http://{f'[{ip}]' if ip.version == 6 else ip}:{address[1]}"
 
 
-def _bundle(confdir: Path) -> Path:
+def _bundle(settings: Settings, confdir: Path) -> Path:
     """The bundle for clients, brought up to date; in a folder where it cannot be, our certificate alone."""
     try:
-        return keep_bundle(confdir)
+        return keep_bundle(bundle_path(settings, confdir), confdir)
     except OSError as error:
         logger.warning(
             "The bundle of certificates for clients cannot be kept in %s (%s): with our certificate alone they trust "

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mitmproxy import certs
 
+from proxy_addon.ca_bundle import bundle_path, keep_bundle
 from proxy_addon.settings import SettingError, Settings
 
 
@@ -43,4 +44,19 @@ def check_authority(confdir: Path) -> None:
             "holds a certificate authority that cannot be used",
             value=str(confdir),
             remedy="correct or remove its mitmproxy-ca.pem; without one a new authority is made",
+        ) from error
+
+
+def share_bundle(settings: Settings, confdir: Path) -> None:
+    """Write the bundle for clients, where a setting says where: they wait for it."""
+    if settings.ca_bundle is None:
+        return
+    try:
+        keep_bundle(bundle_path(settings, confdir), confdir)
+    except OSError as error:
+        raise SettingError(
+            "ca_bundle",
+            f"cannot be written: {error.strerror or error}",
+            value=settings.ca_bundle,
+            remedy="give a file in a folder that this user can write to",
         ) from error

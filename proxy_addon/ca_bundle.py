@@ -13,6 +13,8 @@ from pathlib import Path
 
 import certifi
 
+from proxy_addon.settings import Settings
+
 BUNDLE_NAME = "paceproxy-ca-bundle.pem"
 """Beside the certificate authority, in the confdir."""
 
@@ -67,9 +69,13 @@ def own_certificate(confdir: Path) -> str:
     return read_certificates(path if path.exists() else confdir / "mitmproxy-ca.pem")
 
 
-def keep_bundle(confdir: Path) -> Path:
-    """Bring the bundle in this folder up to date: the system's certificates and our own. Raises OSError."""
-    bundle = confdir / BUNDLE_NAME
+def bundle_path(settings: Settings, confdir: Path) -> Path:
+    """Where the bundle is, or will be."""
+    return confdir / BUNDLE_NAME if settings.ca_bundle is None else Path(settings.ca_bundle).absolute()
+
+
+def keep_bundle(bundle: Path, confdir: Path) -> Path:
+    """Bring the bundle up to date: the system's certificates and that of the authority here. Raises OSError."""
     text = join([system_certificates(), own_certificate(confdir)])
     if not bundle.is_file() or bundle.read_text(encoding="ascii", errors="replace") != text:
         write_whole(bundle, text)

@@ -15,7 +15,7 @@ from mitmproxy.addons import core, next_layer, proxyserver, tlsconfig, upstream_
 
 from proxy_addon.access import PasswordFile
 from proxy_addon.addon import Paceproxy, os_error_text
-from proxy_addon.authority import check_authority, prepare_confdir
+from proxy_addon.authority import check_authority, prepare_confdir, share_bundle
 from proxy_addon.clock import SystemClock
 from proxy_addon.collector import Collector
 from proxy_addon.mitmproxy_options import set_options
@@ -110,6 +110,8 @@ async def embedded(
     with ExitStack() as undo:
         try:
             set_options(proxy.options, settings, confdir, undo)
+            # Before it is ready: who waits for that needs the bundle next.
+            share_bundle(settings, confdir)
             await addon.start()
             await _listen(listeners, settings)
             collecting = asyncio.get_running_loop().create_task(collector.run())

@@ -47,7 +47,14 @@ def set_options(opts: options.Options, settings: Settings, confdir: Path, undo: 
     if settings.reverse_url is not None:
         values["mode"] = [f"reverse:{settings.reverse_url}"]
     if settings.upstream_ca is not None:
-        values["ssl_verify_upstream_trusted_ca"] = undo.enter_context(_bundle(settings.upstream_ca))
+        try:
+            values["ssl_verify_upstream_trusted_ca"] = undo.enter_context(_bundle(settings.upstream_ca))
+        except OSError as error:
+            raise SettingError(
+                "upstream_ca",
+                f"needs a folder for temporary files: {error.strerror or error}",
+                remedy="make /tmp writable, or name a folder that is by the variable TMPDIR",
+            ) from error
     opts.update(**values)
     for item in settings.set:
         name = item.partition("=")[0]

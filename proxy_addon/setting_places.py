@@ -157,6 +157,25 @@ class ReadableFile(Kind[str]):
 
 
 @dataclass(frozen=True, slots=True)
+class NewFile(Kind[str]):
+    """A file to be written, in a folder that is there."""
+
+    metavar = "FILE"
+    remedy = "give the path of a file in a folder that exists"
+
+    def parse(self, value: object) -> str:
+        path = Path(parse_path(value))
+        try:
+            if path.is_dir():
+                raise BadValue("must be a file, not a folder")
+            if not path.parent.is_dir():
+                raise BadValue("must be in a folder that exists")
+        except OSError as error:
+            raise BadValue(f"must be reachable ({error.strerror or error})") from error
+        return str(path)
+
+
+@dataclass(frozen=True, slots=True)
 class Folder(Kind[str]):
     """A folder, which need not exist yet."""
 

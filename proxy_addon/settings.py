@@ -47,6 +47,7 @@ from proxy_addon.setting_places import (
     Folder,
     HttpUrl,
     Listener,
+    NewFile,
     ReadableFile,
     StoreUrl,
     Url,
@@ -200,6 +201,9 @@ class Settings(BaseModel):
         default_factory=_default_confdir
     )
     """The folder of our certificate authority, which is made if there is none."""
+    ca_bundle: Annotated[str | None, Group.PROCESS, NewFile()] = None
+    """Where to write the certificates that clients must trust, the system's and ours, before the proxy is ready: in a
+    folder that can be shared, without the authority's key. Not given, it is paceproxy-ca-bundle.pem in confdir."""
     drain: Annotated[float, Group.PROCESS, Seconds(zero=True)] = 25.0
     """How long requests in hand may go on after SIGTERM."""
     set: Annotated[tuple[str, ...], Group.PROCESS, Options()] = ()

@@ -13,7 +13,7 @@ from proxy_addon.cli import main
 from proxy_addon.client_environment import client_environment
 from proxy_addon.shell_syntax import SYNTAXES
 from tests.support.origin import Origin
-from tests.support.proxy import Paceproxy
+from tests.support.proxy import REAL_COMMAND, Paceproxy
 from tests.support.waiting import until
 
 _GUARD_S = 60.0
@@ -267,3 +267,35 @@ def test_the_bundle_of_a_proxy_that_runs_has_the_systems_certificates_and_ours(
     assert proxy.ca.read_text().strip() in text
     assert text.count("BEGIN CERTIFICATE") > 50
     assert "PRIVATE" not in text
+
+
+# --- the bundle in a folder of its own
+
+
+def test_a_folder_shared_with_clients_has_the_bundle_before_the_proxy_is_ready_and_nothing_else(
+    tmp_path: Path, confdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "ca.pem"
+    with Paceproxy("--ca-bundle", str(bundle), confdir=confdir) as proxy:
+        text = bundle.read_text()
+        until(lambda: "NODE_USE_ENV_PROXY" in proxy.log, "it had told how to use it")
+        assert f" CURL_CA_BUNDLE={bundle} " in proxy.log
+    assert [path.name for path in tmp_path.iterdir()] == ["ca.pem"]
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o644
+    assert proxy.ca.read_text().strip() in text
+    assert "PRIVATE" not in text
+    assert f"export CURL_CA_BUNDLE={bundle}\n" in printed(
+        capsys, "--confdir", str(confdir), "--ca-bundle", str(bundle), "env"
+    )
+
+
+def test_a_bundle_that_cannot_be_written_where_clients_wait_for_it_ends_the_start(tmp_path: Path) -> None:
+    # A folder's rights do not hold for root, but nobody can write a file here.
+    command = [*REAL_COMMAND, "--listen", "127.0.0.1:0", "--admin", "off", "--store", "memory:"]
+    command += ["--confdir", str(tmp_path), "--ca-bundle", "/proc/ca.pem"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_GUARD_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("paceproxy: ca_bundle cannot be written: ")
+    assert done.stderr.endswith(
+        ", got /proc/ca.pem (--ca-bundle); give a file in a folder that this user can write to\n"
+    )

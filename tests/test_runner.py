@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -393,3 +394,13 @@ def test_while_it_drains_it_is_alive_and_not_ready(confdir: Path, origin: Origin
         assert proxy.get("/healthz")[0] == 200
         proxy.process.send_signal(signal.SIGTERM)
         assert proxy.wait() == 0
+
+
+def test_authorities_of_origins_need_a_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert refused(tmp_path, "--upstream-ca", certifi.where()) == (
+        "upstream_ca needs a folder for temporary files: No such file or directory (--upstream-ca);"
+        " make /tmp writable, or name a folder that is by the variable TMPDIR"
+    )

@@ -14,6 +14,7 @@ from proxy_addon.setting_places import (
     Folder,
     HttpUrl,
     Listener,
+    NewFile,
     ReadableFile,
     StoreUrl,
     Url,
@@ -375,3 +376,15 @@ def test_a_url_is_shown_without_its_user_and_password(text: str, masked: str) ->
     assert mask_credentials(text) == masked
     assert HttpUrl().mask(text) == masked
     assert StoreUrl().mask(text) == masked
+
+
+def test_a_file_to_be_written_may_be_new_but_its_folder_must_be_there(tmp_path: Path) -> None:
+    assert NewFile().parse(str(tmp_path / "new.pem")) == str(tmp_path / "new.pem")
+    (tmp_path / "old.pem").write_text("")
+    assert NewFile().parse(str(tmp_path / "old.pem")) == str(tmp_path / "old.pem")
+    with pytest.raises(BadValue, match="must be a file, not a folder"):
+        NewFile().parse(str(tmp_path))
+    with pytest.raises(BadValue, match="must be in a folder that exists"):
+        NewFile().parse(str(tmp_path / "none" / "new.pem"))
+    with pytest.raises(BadValue, match="must be reachable"):
+        NewFile().parse(str(tmp_path / ("a" * 300) / "new.pem"))

@@ -111,6 +111,7 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "upstream_ca": None,
         "ssl_insecure": False,
         "confdir": "/home/me/.mitmproxy",
+        "ca_bundle": None,
         "drain": 25.0,
         "set": (),
         "log_level": "info",

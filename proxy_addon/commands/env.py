@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from proxy_addon.ca_bundle import BUNDLE_NAME, CA_NAME, keep_bundle
+from proxy_addon.ca_bundle import CA_NAME, bundle_path, keep_bundle
 from proxy_addon.client_environment import client_environment
 from proxy_addon.commands import CommandError, Invocation
 from proxy_addon.setting_kinds import BadValue
@@ -93,9 +93,9 @@ def _without_user(url: str) -> str:
 def _kept(settings: Settings) -> Path:
     """The bundle that the proxy has written at its start, brought up to date."""
     confdir = Path(settings.confdir).expanduser().absolute()
-    bundle = confdir / BUNDLE_NAME
+    bundle = bundle_path(settings, confdir)
     try:
-        return keep_bundle(confdir)
+        return keep_bundle(bundle, confdir)
     except FileNotFoundError as error:
         raise CommandError(
             f"confdir: {confdir} holds no certificate authority ({CA_NAME}) yet; start the proxy once, or say with"
