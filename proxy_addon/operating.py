@@ -5,7 +5,6 @@ process alone while the store is down. What it makes of the row is in `operated.
 """
 
 import asyncio
-import math
 
 from proxy_addon import changes
 from proxy_addon.clock import Clock
@@ -41,9 +40,9 @@ class Operator:
         the end there is no probe, since the pause says nothing of the host's health: it goes on as it was, and a host
         that was well gets those who waited in batches that double. Raises ValueError.
         """
-        if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_PAUSE_S):
+        if not 0 < seconds <= LONGEST_PAUSE_S:
             raise ValueError(
-                f"a pause must be above 0 and at most {LONGEST_PAUSE_S:g} seconds (a day), got {seconds!r}; "
+                f"a pause must be above 0 and at most {LONGEST_PAUSE_S:g} seconds (a day), got {seconds!r:.40}; "
                 "to end one, resume the host"
             )
         now = self._clock.now()
@@ -54,12 +53,13 @@ class Operator:
 
         It holds until an operator changes it. Late attempts are not made to such a host. Raises ValueError.
         """
-        if not (math.isfinite(seconds) and 0 <= seconds <= HIGHEST_FLOOR_S):
+        if not 0 <= seconds <= HIGHEST_FLOOR_S:
             raise ValueError(
-                f"a floor must be from 0 (none) to {HIGHEST_FLOOR_S:g} seconds between two attempts, got {seconds!r}; "
+                f"a floor must be from 0 (none) to {HIGHEST_FLOOR_S:g} seconds between two attempts, "
+                f"got {seconds!r:.40}; "
                 "to have nothing sent, pause the host"
             )
-        await self._happen(host, changes.FloorSet(self._clock.now(), seconds))
+        await self._happen(host, changes.FloorSet(self._clock.now(), float(seconds)))
 
     async def _happen(self, host: Host, change: changes.Operated) -> None:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
