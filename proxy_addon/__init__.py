@@ -33,6 +33,8 @@ internal and may change in any release. One direction: layer → pacing → engi
     which addresses may be dialled             egress.py, loops.py
     settings, flags                            settings.py, setting_*.py, cli.py
     commands beside serving                    commands/ (what one is)
+    a command with a proxy of its own          commands/run.py, child.py (signals), bottom_line.py (progress),
+                                               crawl_summary.py (its words)
     variables and certificates for clients     client_environment.py, ca_bundle.py, shell_syntax.py
     start, signals, draining                   runner.py, signals.py, embedded.py (mitmproxy_options.py, authority.py),
                                                announcement.py, addon.py

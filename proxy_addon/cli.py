@@ -35,14 +35,15 @@ A forward HTTP proxy that paces outbound crawl traffic: a site that cannot keep 
 making it fail.
 
 \b
+  paceproxy run -- scrapy crawl shop       a crawler with a proxy of its own
   paceproxy                                serve on 127.0.0.1:8080
   paceproxy --window 60                    give every request a minute
   paceproxy --listen :8080 --allow 10.0.0.0/8
   paceproxy --upstream http://user:password@parent:3128
 
 \b
-  export HTTPS_PROXY=http://127.0.0.1:8080
-  curl --cacert ~/.mitmproxy/mitmproxy-ca-cert.pem https://example.org/
+  eval "$(paceproxy env)"                  let this shell's clients use it
+  curl https://example.org/
 
 Each flag is also an environment variable (--attempt-timeout is PACE_ATTEMPT_TIMEOUT) and a key of the file that
 --config names (attempt_timeout). A flag wins over a variable, that over the file. An empty variable counts as not

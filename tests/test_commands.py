@@ -54,3 +54,22 @@ def test_what_shows_to_be_wrong_only_in_use_is_told_with_where_it_came_from() ->
     with pytest.raises(SettingError) as caught, loaded.named():
         raise SettingError("listen", "must be free", value="127.0.0.1:1", remedy="give another")
     assert str(caught.value) == "listen must be free, got 127.0.0.1:1 (PACE_LISTEN); give another"
+
+
+CANNOT_RUN = [
+    (
+        ["--reverse", "http://example.org"],
+        "reverse: a command finds its proxy by proxy variables; leave it out, or start paceproxy alone",
+    ),
+    (["--allow", "10.0.0.0/8"], "allow: the command comes from 127.0.0.1, which it leaves out; add 127.0.0.0/8"),
+    (["--windows", "5"], "--windows is no flag; did you mean --window?"),
+]
+
+
+@pytest.mark.parametrize(("flags", "line"), CANNOT_RUN)
+def test_settings_that_keep_a_command_from_its_proxy_are_refused(
+    flags: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*flags, "run", "true"], environ={}, serve=never) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"paceproxy: {line}\n")

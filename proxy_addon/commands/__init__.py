@@ -17,6 +17,7 @@ from proxy_addon.setting_sources import Loaded, load
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "run": "Run a command with a proxy of its own, and say in the end what came of it.",
         "health": "Ask a running proxy whether it is well, as a container's health check.",
         "env": "Print the variables by which clients find a proxy that runs, and trust it.",
         "completion": "Print what completes the command's words in your shell.",
