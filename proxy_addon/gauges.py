@@ -39,6 +39,11 @@ def gauges(now: Snapshot, *, rungs: int) -> Iterator[Metric]:
     yield hosts
 
     yield GaugeMetricFamily(
+        "paceproxy_hosts_healthy",
+        "Hosts that are not slow and were asked for something in the last 10 minutes, by this process.",
+        now.healthy_hosts,
+    )
+    yield GaugeMetricFamily(
         "paceproxy_hosts_paused",
         "Hosts to which nothing is sent for a while, because they failed too often in a row.",
         sum(view.state.paused_until > now.at for view in now.hosts),

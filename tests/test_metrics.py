@@ -116,6 +116,7 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_waiting_requests": "gauge",
         "paceproxy_attempts_in_flight": "gauge",
         "paceproxy_hosts": "gauge",
+        "paceproxy_hosts_healthy": "gauge",
         "paceproxy_hosts_paused": "gauge",
         "paceproxy_host_rung": "gauge",
         "paceproxy_host_waiting": "gauge",
@@ -406,6 +407,12 @@ def test_exactly_100_limits_leave_nothing_to_put_together() -> None:
     metrics = after(snapshot=of_hosts(*(view(f"{number:03}.example", limit=2) for number in range(100))))
 
     assert len(samples(metrics, "paceproxy_in_flight_limit")) == 100
+
+
+def test_the_hosts_that_are_well_are_a_number() -> None:
+    metrics = after(snapshot=dataclasses.replace(IDLE, healthy_hosts=7))
+
+    assert samples(metrics, "paceproxy_hosts_healthy") == {(): 7}
 
 
 def test_a_slow_host_says_how_slow_and_why() -> None:
