@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy_addon.hosts import host_key
+from proxy_addon.hosts import host_key, keys_of
 from tests.support.examples import FIXED
 
 
@@ -223,3 +223,28 @@ def test_case_and_the_roots_dot_never_make_another_host(host: str) -> None:
     assert host_key("http", key, 80) == key
     assert host_key("http", key.upper(), 80) == key
     assert key.startswith("[") or host_key("http", key + ".", 80) == key
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("Shop.Example.", ("shop.example",)),
+        ("shop.example:8080", ("shop.example:8080",)),
+        ("SHOP.example:443", ("shop.example:443", "shop.example")),
+        ("shop.example:080", ("shop.example:80", "shop.example")),
+        ("b\u00fccher.example", ("xn--bcher-kva.example",)),
+        ("[0:0::1]:3128", ("[::1]:3128",)),
+        ("[::1]:80", ("[::1]:80", "[::1]")),
+        ("[::1]", ("[::1]",)),
+        ("::1", ("[::1]",)),
+        ("::80", ("[::80]",)),
+        ("127.1:8080", ("127.0.0.1:8080",)),
+        (" a.example ", ("a.example",)),
+        ("", ("",)),
+        (":80", (":80", "")),
+        ("a:b", ("a%3ab",)),
+        ("https://a.example/x", ("https%3a%2f%2fa.example%2fx",)),
+    ],
+)
+def test_what_a_person_calls_a_host_is_found(text: str, keys: tuple[str, ...]) -> None:
+    assert keys_of(text) == keys

@@ -167,7 +167,7 @@ class _HostHandler(JsonHandler):
                 return view
         self.answer(
             HTTPStatus.NOT_FOUND,
-            f"The proxy has not been asked for the host {name!r}; /api/hosts lists those that are slow.",
+            f"The proxy has not been asked for the host {name[:100]!r}; /api/hosts lists those that are slow.",
         )
         return None
 

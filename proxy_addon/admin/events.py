@@ -122,6 +122,7 @@ class StatusFeed:
                 self._tell()
         except Exception:
             logger.exception("admin: the status could not be made; its readers are sent away.")
+            self._task = None
             for reader in self._readers:
                 reader.end()
 

@@ -48,7 +48,7 @@ class History:
         match event.outcome:
             case Outcome.SERVED:
                 step.served += 1
-                step.saved += event.attempts > 1
+                step.saved += event.stalls > 0
             case Outcome.STALL | Outcome.FAILURE | Outcome.UNSENT:
                 step.failed += 1
             case Outcome.ABANDONED:

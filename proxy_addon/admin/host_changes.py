@@ -67,7 +67,7 @@ def parse_change(body: bytes) -> HostChange:
     try:
         number = float(seconds)
     except OverflowError:
-        number = math.copysign(math.inf, seconds)
+        number = math.inf if seconds > 0 else -math.inf
     return Pause(number) if action == "pause" else Floor(number)
 
 

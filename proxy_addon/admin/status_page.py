@@ -38,7 +38,9 @@ def page_routes() -> list[Route]:
     routes = []
     for file in (files("proxy_addon.admin") / "page").iterdir():
         path, purpose = ("/", "the status page") if file.name == "index.html" else (f"/{re.escape(file.name)}", "")
-        media_type = _MEDIA_TYPES[PurePath(file.name).suffix]
+        media_type = _MEDIA_TYPES.get(PurePath(file.name).suffix)
+        if media_type is None:
+            continue  # what an editor left there, say
         routes.append(Route(path, purpose, _FileHandler, {"body": file.read_bytes(), "media_type": media_type}))
     return routes
 

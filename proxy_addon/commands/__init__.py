@@ -20,6 +20,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "run": "Run a command with a proxy of its own, and say in the end what came of it.",
         "health": "Ask a running proxy whether it is well, as a container's health check.",
         "env": "Print the variables by which clients find a proxy that runs, and trust it.",
+        "status": "Show which hosts are slow, and why, at a proxy that runs.",
+        "host": "Resume a host, pause it, or set its floor pace.",
         "completion": "Print what completes the command's words in your shell.",
     }
 )

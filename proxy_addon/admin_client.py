@@ -1,0 +1,186 @@
+"""A client of a running proxy's admin address, for the commands. It goes there directly, whatever proxy variables say.
+
+What the documents mean is in `admin/documents.py`. What is read here may come from some other server, and is checked.
+"""
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from proxy_addon.setting_places import Address
+from proxy_addon.setting_tokens import read_token
+from proxy_addon.settings import SettingError, Settings
+
+TIMEOUT_S = 10.0
+"""How long an answer may take; twice as long as a store that is locked."""
+SILENCE_S = 40.0
+"""How long the events may be silent: more than two heartbeats."""
+_LONGEST_SHOWN = 300
+"""Characters of what a server says: it stays one readable line."""
+_HERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where this machine reaches who listens on all interfaces."""
+
+
+class LastStallShown(BaseModel):
+    """What went wrong last, and when (Unix seconds)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    error: str
+    at: float
+
+
+class HostShown(BaseModel):
+    """One host; see `admin/documents.py`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    rung: int
+    pace_s: float
+    floor_s: float
+    waiting: int
+    next_slot_at: float
+    blocked_until: float | None
+    paused_until: float | None
+    last_stall: LastStallShown | None
+
+
+class StatusShown(BaseModel):
+    """All of it, as far as it is shown here."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: float
+    hosts: list[HostShown]
+    healthy_hosts: int
+    waiting: int
+    in_flight: int
+    store_up: bool
+
+
+_HOSTS = TypeAdapter(list[HostShown])
+
+
+class AdminError(Exception):
+    """It cannot be had. The message is one printable line that says what to do."""
+
+
+class AdminClient:
+    """One proxy's admin address."""
+
+    def __init__(self, address: Address, *, token: str | None = None) -> None:
+        self._address = Address(_HERE.get(address.host, address.host), address.port)
+        self._token = token
+
+    def status(self) -> StatusShown:
+        with self._understood():
+            return StatusShown.model_validate_json(self._ask("GET", "/api/status"))
+
+    def hosts(self) -> list[object]:
+        """The hosts that are slow, exactly as the proxy tells them."""
+        answer = self._ask("GET", "/api/hosts")
+        with self._understood():
+            _HOSTS.validate_json(answer)
+        hosts: list[object] = json.loads(answer)
+        return hosts
+
+    def change(self, host: str, change: Mapping[str, object]) -> HostShown:
+        """Change a host, and return it as it is then. `change` is what the API takes."""
+        fields = {"Content-Type": "application/json", "Pace-Admin": "change"}
+        if self._token is not None:
+            fields["Authorization"] = f"Bearer {self._token}"
+        answer = self._ask("POST", f"/api/hosts/{quote(host, safe='')}", json.dumps(change), fields)
+        with self._understood():
+            return HostShown.model_validate_json(answer)
+
+    def events(self) -> Iterator[bytes]:
+        """The status as it is, and each time it has changed, as JSON. Ends by `AdminError` only."""
+        with self._answered("GET", "/api/events", timeout_s=SILENCE_S) as response:
+            if response.getheader("Content-Type", "").partition(";")[0] != "text/event-stream":
+                raise self._other_server()
+            while line := response.readline():
+                if line.startswith(b"data: "):
+                    yield line.removeprefix(b"data: ")
+        raise AdminError(f"the proxy at http://{self._address} has ended; start it again")
+
+    def read_event(self, event: bytes) -> StatusShown:
+        with self._understood():
+            return StatusShown.model_validate_json(event)
+
+    def _ask(self, method: str, path: str, body: str | None = None, fields: Mapping[str, str] | None = None) -> bytes:
+        with self._answered(method, path, body, fields) as response:
+            return response.read()
+
+    @contextmanager
+    def _answered(
+        self,
+        method: str,
+        path: str,
+        body: str | None = None,
+        fields: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """A response of status 200. Raises `AdminError`, also for what happens while it is read."""
+        connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout_s)
+        try:
+            connection.request(method, path, body, dict(fields or {}))
+            response = connection.getresponse()
+            if response.status != 200:
+                raise self._refused(response.read(65536))
+            yield response
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise AdminError(
+                f"no proxy answers at http://{self._address} ({reason}); start paceproxy, or give the --admin address "
+                "that it has announced"
+            ) from error
+        except http.client.HTTPException as error:
+            raise self._other_server() from error
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
+        except ValidationError as error:
+            raise self._other_server() from error
+
+    def _refused(self, body: bytes) -> AdminError:
+        try:
+            problem = json.loads(body)["error"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return self._other_server()
+        return AdminError(printable(problem)) if isinstance(problem, str) else self._other_server()
+
+    def _other_server(self) -> AdminError:
+        return AdminError(
+            f"what answers at http://{self._address} is not the admin address of this version of paceproxy; give the "
+            "--admin address that the proxy has announced"
+        )
+
+
+def client_of(settings: Settings) -> AdminClient:
+    """The client for the proxy that has these settings. Raises `SettingError`."""
+    address = settings.admin_address
+    if address is None or address.port == 0:
+        raise SettingError(
+            "admin",
+            "must say where the running proxy has its admin address",
+            value=settings.admin,
+            remedy="give the address that it has announced, such as 127.0.0.1:9464",
+        )
+    token_file = settings.admin_token_file
+    return AdminClient(address, token=None if token_file is None else read_token(token_file))
+
+
+def printable(text: str) -> str:
+    """In one line of bounded length, without what would move a terminal's cursor."""
+    shown = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
