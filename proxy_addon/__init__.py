@@ -40,6 +40,7 @@ internal and may change in any release. One direction: layer → pacing → engi
                                                announcement.py, addon.py
     metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin/probes.py
     admin address, JSON API, events            admin/ (server; api, guard, documents, history, events, status_page)
+    which variable which client reads          client_variables.py; what follows: diagnosis.py, proxy_probe.py
     impatient clients                          advice.py
 """
 

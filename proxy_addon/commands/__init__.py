@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "env": "Print the variables by which clients find a proxy that runs, and trust it.",
         "status": "Show which hosts are slow, and why, at a proxy that runs.",
         "host": "Resume a host, pause it, or set its floor pace.",
+        "doctor": "Say what stands between the clients of this shell and a URL.",
         "completion": "Print what completes the command's words in your shell.",
     }
 )

@@ -1,0 +1,172 @@
+"""`paceproxy doctor`: what it says of an environment, with real proxies, origins and files."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.behaviours import respond
+from tests.support.origin import Origin
+from tests.support.ports import refusing_port
+from tests.support.proxy import Paceproxy
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the doctor printed."""
+
+    code: int
+    text: str
+
+    def lines(self, grade: str) -> list[str]:
+        """The findings of this grade."""
+        return [line.split(maxsplit=1)[1] for line in self.text.splitlines() if line.startswith(grade)]
+
+    @property
+    def problems(self) -> list[str]:
+        return self.lines("problem")
+
+
+@pytest.fixture(scope="module")
+def tls() -> Iterator[Origin]:
+    with Origin(tls=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def proxy(tls: Origin) -> Iterator[Paceproxy]:
+    with Paceproxy(f"--upstream-ca={tls.ca}") as running:
+        yield running
+
+
+def doctor(proxy: Paceproxy, url: str, environ: Mapping[str, str] | None = None) -> Said:
+    """Ask it in this environment, on a machine whose settings are those of the proxy."""
+    command = [sys.executable, "-m", "proxy_addon", f"--listen=127.0.0.1:{proxy.port}"]
+    done = subprocess.run(
+        [*command, f"--admin=127.0.0.1:{proxy.admin_port}", "doctor", url],
+        env={"PYTHONPATH": os.getcwd(), "PATH": os.environ["PATH"], **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return Said(done.returncode, done.stdout + done.stderr)
+
+
+def all_set(proxy: Paceproxy) -> dict[str, str]:
+    """As `paceproxy env` prints them."""
+    bundle = str(proxy.confdir / "paceproxy-ca-bundle.pem")
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+    files = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+    return dict.fromkeys(names, proxy.url) | dict.fromkeys(files, bundle) | {"NODE_USE_ENV_PROXY": "1"}
+
+
+def test_where_all_is_well_it_says_so(proxy: Paceproxy, tls: Origin) -> None:
+    said = doctor(proxy, tls.url("/page"), all_set(proxy))
+    assert said.code == 0
+    assert said.problems == []
+    assert f"A Paceproxy listens at {proxy.url}." in said.lines("ok")
+    assert "curl: trust the proxy's authority by CURL_CA_BUNDLE." in said.lines("ok")
+    assert said.lines("ok")[-1] == f"{tls.url('/page')} came: 200 OK."
+    # Loopback is what these two never take a proxy to; the others do.
+    assert [line for line in said.lines("note") if line.startswith("Not proxied")] == [
+        "Not proxied: Go, Chromium: it never takes a proxy to 127.0.0.1. "
+        "To change that, give the origin another name than that of loopback."
+    ]
+
+
+def test_one_request_is_sent(proxy: Paceproxy, origin: Origin) -> None:
+    doctor(proxy, origin.url("/once"), all_set(proxy))
+    assert [(request.method, request.path) for request in origin.requests] == [("GET", "/once")]
+
+
+def test_nobody_is_proxied_where_no_variable_is_set(proxy: Paceproxy, origin: Origin) -> None:
+    said = doctor(proxy, origin.url("/"))
+    assert said.code == 1
+    (problem,) = said.problems
+    assert problem.startswith("No client is proxied: http_proxy is not set (curl, wget, requests, ")
+    assert problem.endswith('In the shell of your crawler: eval "$(paceproxy env)".')
+
+
+def test_who_reads_only_lower_case_is_named(proxy: Paceproxy, origin: Origin) -> None:
+    said = doctor(proxy, origin.url("/"), {"HTTP_PROXY": proxy.url})
+    assert said.code == 0
+    assert "Not proxied: curl, wget: http_proxy is not set. To change that, set http_proxy." in said.lines("note")
+
+
+def test_a_host_that_no_proxy_exempts_is_told(proxy: Paceproxy, origin: Origin) -> None:
+    said = doctor(proxy, origin.url("/"), all_set(proxy) | {"NO_PROXY": "127.0.0.0/8"})
+    assert said.code == 1
+    assert "NO_PROXY=127.0.0.0/8 exempts 127.0.0.1 (curl, " in said.problems[0]
+
+
+def test_a_proxy_that_does_not_run_is_told(proxy: Paceproxy, origin: Origin) -> None:
+    with refusing_port() as port:
+        said = doctor(proxy, origin.url("/"), {"http_proxy": f"http://127.0.0.1:{port}"})
+    assert said.code == 1
+    assert said.problems == [
+        f"No proxy answers at http://127.0.0.1:{port}: connection refused. "
+        "Start it with paceproxy, or together with your crawler: paceproxy run -- COMMAND."
+    ]
+
+
+def test_another_proxy_is_told(proxy: Paceproxy, origin: Origin) -> None:
+    said = doctor(proxy, origin.url("/"), {"http_proxy": origin.url("").rstrip("/")})
+    assert said.code == 1
+    assert said.problems[0].endswith("is no Paceproxy: it answered 200.")
+
+
+def test_each_variable_whose_file_makes_nobody_trust_us_is_told(proxy: Paceproxy, tls: Origin, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("nothing")
+    files = {
+        "CURL_CA_BUNDLE": f"{tmp_path}/missing.pem",
+        "SSL_CERT_FILE": f"{empty}",
+        "REQUESTS_CA_BUNDLE": str(tls.ca),
+    }
+    said = doctor(proxy, tls.url("/"), all_set(proxy) | files)
+    remedy = "Set it to the bundle that paceproxy env prints."
+    does_not = "does not make clients trust the proxy"
+    assert said.code == 1
+    assert said.problems == [
+        f"CURL_CA_BUNDLE={tmp_path}/missing.pem {does_not}: there is no such file. {remedy}",
+        f"REQUESTS_CA_BUNDLE={tls.ca} {does_not}: unable to get local issuer certificate. {remedy}",
+        f"SSL_CERT_FILE={empty} {does_not}: it holds no certificates. {remedy}",
+    ]
+
+
+def test_who_has_no_file_of_certificates_is_told(proxy: Paceproxy, tls: Origin) -> None:
+    said = doctor(proxy, tls.url("/"), {"https_proxy": proxy.url})
+    assert said.code == 1
+    assert any(
+        line.startswith("curl: no trust in the proxy's authority, since CURL_CA_BUNDLE is") for line in said.problems
+    )
+
+
+def test_what_the_proxy_says_of_the_origin_is_passed_on(proxy: Paceproxy, origin: Origin) -> None:
+    with refusing_port() as port:
+        said = doctor(proxy, f"http://user:secret@127.0.0.1:{port}/", all_set(proxy))
+    assert said.code == 1
+    assert said.problems == [
+        f"http://127.0.0.1:{port}/ did not come: 502 Bad Gateway, from the proxy itself: "
+        "The host refuses connections on this port. (connection refused)"
+    ]
+
+
+def test_an_error_of_the_origin_is_its_own(proxy: Paceproxy, origin: Origin) -> None:
+    origin.script = {"/missing": respond(404)}
+    said = doctor(proxy, origin.url("/missing"), all_set(proxy))
+    assert said.code == 0
+    assert f"{origin.url('/missing')} came: 404 Not Found, which is what the origin says, passed on as it is." in (
+        said.lines("note")
+    )
+
+
+@pytest.mark.parametrize("url", ["shop.example", "ftp://shop.example/", "http://", "http://shop.example:port/", ""])
+def test_what_is_no_url_is_refused(proxy: Paceproxy, url: str) -> None:
+    said = doctor(proxy, url)
+    assert said.code == 2
+    assert said.text == f"paceproxy: {url!r} is no URL of a page; give one such as https://shop.example/\n"
