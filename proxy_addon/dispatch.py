@@ -229,22 +229,22 @@ class Dispatch:
     async def _release(self, host: Host) -> bool:
         """Let waiters go whose host has no row that paces (any more). False: nobody may go yet.
 
-        1. it went while they waited: in batches of 1, 2, 4 …, each once the one before has its outcomes; and
-           one for each attempt that ends of those that were on their way then.
+        1. it went while they waited: in batches of 1, 2, 4 … that are smaller than the limit, each once the one
+           before has its outcomes; and one for each attempt that ends of those that were on their way then.
         2. else the host was well when they came, or nothing but its limit held them: at once.
 
         Either way only as many as there is room for: the end of each attempt wakes this task.
         """
-        line = host.line
+        line, now, let_go = host.line, self._clock.monotonic(), 0
         if host.paced:
-            host.paced, host.releasing = False, True
             host.begin_batches()
+        if host.releasing and host.limit_is_enough:
+            host.end_batches(now=now)
         if host.releasing and host.batch_left == 0:
             if not host.batch_out:
                 host.batch_left = min(host.batch, line.in_line)
             elif not host.bears_more:
                 return False
-        now, let_go = self._clock.monotonic(), 0
         while let_go < AT_ONCE and host.has_room(now=now):
             head = line.head()
             in_batch = host.releasing and not host.bears_more

@@ -50,7 +50,7 @@ class Grants:
         if (waiter := request.waiter) is not None:
             if host.held_by_limit and not waiter.resting:
                 host.waited_for_room = True
-                request.room_s += self._clock.monotonic() - waiter.since
+                request.room_s += self._clock.monotonic() - max(waiter.since, host.batches_ended)
             host.line.leave(waiter)
             request.waiter = None
             self.waiting -= 1

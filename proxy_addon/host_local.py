@@ -73,6 +73,8 @@ class Host:
     carried: int = 0
     """How many attempts were on their way when the row went, but for those that were given up since. The host bears
     so many, and is let have them."""
+    batches_ended: float = -math.inf
+    """When nothing but the limit was left to hold those in line."""
     batch: int = 1
     """The size of the batch that is leaving."""
     batch_left: int = 0
@@ -238,9 +240,19 @@ class Host:
             self.carried -= 1
 
     def begin_batches(self) -> None:
+        self.paced, self.releasing = False, True
         self.carried = self.in_flight - self.overdue
         self.batch, self.batch_left, self.batch_told = 1, 0, False
         self.batch_out.clear()
+
+    def end_batches(self, *, now: float) -> None:
+        self.releasing, self.batches_ended = False, now
+
+    @property
+    def limit_is_enough(self) -> bool:
+        """Whether the next batch would be as large as the limit, which is what the host bears: nobody need wait for
+        the batch before it. With a limit the line may never be empty, and the batches would never end."""
+        return self.limit is not None and self.batch >= self.limit.limit
 
     @property
     def bears_more(self) -> bool:

@@ -209,7 +209,9 @@ class Ease:
         if estimate.mean > SHARPLY and count >= FEWEST:
             return Eased.SHARPLY_WORSE
         far_off = count >= FEWEST and sure > 0 and self.alarm + estimate.mean > reference.center + FAR_OFF
-        if far_off or sure > SURE_OF_EASE or count >= 2 * self.limit + 4:
+        # With a single one in flight nothing is left that could help: the host is given time to get over what it had.
+        known = self.limit > 1 or count >= FEWEST
+        if far_off or (sure > SURE_OF_EASE and known) or count >= 2 * self.limit + 4:
             return Eased.NO_RELIEF
         return Eased.NOTHING_YET
 

@@ -96,7 +96,8 @@ async def test_the_wait_for_a_slot_is_no_wait_for_room(world: World) -> None:
     await world.finish()
 
     assert [visit.ended.waited_s for visit in visits] == [2.0, 3.0, 4.0, 5.0]
-    assert [visit.ended.room_s for visit in visits] == [0.0] * 4
+    # From 3 s on, when the row has gone, nothing but the limit holds them.
+    assert [visit.ended.room_s for visit in visits] == [0.0, 0.0, 1.0, 2.0]
 
 
 @virtual()
@@ -510,6 +511,18 @@ async def test_batches_that_double_keep_to_the_limit(world: World) -> None:
     # One in its slot, whose page takes the row away; then batches of 1, 2, 4 and 4, the last two in two halves.
     assert world.sent() == [2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8]
     assert max(seen) == 2
+
+
+@virtual(row=on_rung(1, slot_in=2), in_flight=2)
+async def test_after_a_batch_of_one_a_limit_of_two_is_all_that_holds_them(world: World) -> None:
+    world.origin = by_path(slow=Answer(after_s=4.0), quick=SLOW_PAGE)
+    for name in ("quick", "quick", "slow", "quick", "quick", "quick"):
+        world.visit(name)
+    await world.finish()
+
+    # One in its slot, one by itself; then two at a time, and the slow one keeps nobody waiting.
+    assert world.sent("slow") == [4]
+    assert world.sent("quick") == [2, 3, 4, 5, 6]
 
 
 @virtual(row=on_rung(1, slot_in=2), in_flight=5)
