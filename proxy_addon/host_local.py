@@ -24,6 +24,8 @@ LATELY = 8
 FEW = 2
 """... no more than so many stalls of them are few. A host that fails one request in ten at random has more in 4 % of
 all cases; one that is full turns away about every other."""
+PROVEN = 3
+"""Pages after which a host is believed to be up, and what was before is no longer held against it."""
 HOSTS_REMEMBERED = 10_000
 """Idle hosts whose evidence is kept; beyond that the longest untouched go. About 1 KB each."""
 
@@ -95,7 +97,9 @@ class Host:
     stalled_since: set[int] = field(default_factory=set)
     """Which requests have stalled since the last page, at most `STALLED_REQUESTS_KNOWN`, by number."""
     stalled_lately: int = (1 << LATELY) - 1
-    """The last `LATELY` attempts, a bit for each, 1 for a stall; so are those not made yet."""
+    """The last `LATELY` attempts since it was `PROVEN`, a bit for each, 1 for a stall; until then all are."""
+    pages: int = 0
+    """That came from it, the first `PROVEN` of them."""
     page_rate: PageRate = field(default_factory=PageRate)
     last_stall: LastStall | None = None
     resumed_at: float = 0.0
@@ -168,6 +172,9 @@ class Host:
         self.stalled_since.clear()
         self.page_rate.page(at=at)
         self._note_outcome(stalled=False)
+        if self.pages < PROVEN:
+            self.pages += 1
+            self.stalled_lately = 0 if self.pages == PROVEN else (1 << LATELY) - 1
 
     def note_resumed(self, *, at: float, now: float) -> None:
         """An operator has resumed the host at `at`: nobody rests any more, and its quotas are found out anew."""

@@ -40,14 +40,33 @@ async def test_a_body_that_breaks_off_once_does_not_make_the_host_climb(world: W
 
 
 @virtual()
-async def test_what_is_known_of_a_host_has_to_be_six_pages_at_least(world: World) -> None:
+async def test_what_is_known_of_a_host_has_to_be_three_pages_at_least(world: World) -> None:
     world.origin = by_path(flaky=status(503))
-    await serve(world, 5)
+    await serve(world, 2)
     visit = world.visit("flaky")
     await world.clock.settle()
 
     assert world.process.rung() == 1
     visit.leave()
+
+
+@virtual()
+async def test_after_three_pages_three_errors_are_rare_whatever_was_before(world: World) -> None:
+    world.origin = by_path(flaky=status(503))
+    visits, rungs = [world.visit("flaky")], []
+    await world.clock.settle()
+    world.visit("well 1")  # In the slot of rung 1.
+    await world.pass_until(2)
+    assert world.process.rung() == 0
+    await serve(world, 2)
+    for _ in range(4):
+        visits.append(world.visit("flaky"))
+        await world.clock.settle()
+        rungs.append(world.process.rung())
+
+    assert rungs == [0, 0, 0, 1]
+    for visit in visits:
+        visit.leave()
 
 
 @virtual()

@@ -108,6 +108,13 @@ def test_a_quota_costs_little_more_time_than_it_must(seed: int) -> None:
     assert judged.ratio <= 1.3
 
 
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_host_that_fails_one_request_in_ten_is_not_crawled_as_if_it_were_slow(seed: int) -> None:
+    judged = run(Run("flaky", "plain-patient", seed=seed))
+    assert judged.got == 150
+    assert judged.ratio <= 1.3
+
+
 def test_a_crawl_is_the_same_each_time_and_another_with_another_seed() -> None:
     first, again, other = (run(Run("slow-start", "plain", seed=seed)) for seed in (1, 1, 2))
     assert first == again
