@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support.behaviours import respond
 from tests.support.origin import Origin
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
@@ -23,10 +22,13 @@ _QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-domain-reliability",
-    "--disable-features=OptimizationHints,MediaRouter,DialMediaRouteProvider",
+    "--disable-features=AutofillServerCommunication,NetworkTimeServiceQuerying,OptimizationHints,MediaRouter,Translate",
     "--disable-sync",
     "--no-first-run",
     "--no-pings",
+    # Some of it cannot be switched off, only be sent to where nobody listens.
+    "--component-updater=url-source=http://127.0.0.1:9/",
+    "--gaia-url=http://127.0.0.1:9",
 )
 """Against what a browser does by itself."""
 
@@ -70,7 +72,7 @@ def chromium() -> Iterator[Chromium]:
         pytest.skip(reason)
     # Chromium refuses to run as root in its sandbox, and the page under test is our own.
     sandbox = () if os.geteuid() else ("--no-sandbox",)
-    with Origin(default=respond(404, b"")) as trap, sync_playwright() as playwright:
+    with Origin() as trap, sync_playwright() as playwright:
         elsewhere = f"--proxy-server=http://127.0.0.1:{trap.port}"
         browser = playwright.chromium.launch(executable_path=program, args=[*sandbox, *_QUIET, elsewhere])
         try:

@@ -140,7 +140,7 @@ export function passed({ served, failed, saved, waited_s }) {
   if (!served && !failed) return "Nothing went through.";
   const rescued = saved
     ? `${count(saved, "request was", "requests were")} served after a stall: without another attempt ${saved === 1 ? "it" : "they"} would have failed.`
-    : "No request needed another attempt.";
+    : "No request was served after a stall.";
   return waited_s < 0.5 ? rescued : `${rescued} All requests together waited ${duration(waited_s)}.`;
 }
 
