@@ -60,6 +60,12 @@ def host_line(host: HostShown, *, now: float) -> str:
     return f"{printable(host.host)}: {', '.join(parts)}"
 
 
+def host_reason(host: HostShown, *, now: float) -> str:
+    """The same, with what went wrong last."""
+    last = _last_stall(host, now)
+    return f"{host_line(host, now=now)}{f'; last stall: {last}' if last else ''}"
+
+
 def plain_console(console: Console) -> Console:
     """The same output, as wide as it needs: what is no terminal has no width, and nobody wants lines broken there."""
     return console if console.is_terminal else Console(file=console.file, width=1000, highlight=False)

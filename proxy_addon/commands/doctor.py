@@ -10,10 +10,14 @@ from urllib.parse import SplitResult, urlsplit
 import click
 
 from proxy_addon import diagnosis, proxy_probe
+from proxy_addon.admin_client import AdminError, client_of
 from proxy_addon.commands import CommandError, Invocation
 from proxy_addon.diagnosis import Finding, Grade
+from proxy_addon.hosts import host_key
 from proxy_addon.proxy_probe import NoAnswer
 from proxy_addon.setting_places import Address
+from proxy_addon.settings import Settings
+from proxy_addon.status_text import host_reason
 
 _PROBLEMS = 1
 """Exit code: something is wrong."""
@@ -78,9 +82,10 @@ def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> 
         yield Finding(Grade.PROBLEM, f"What listens at {shown} is no Paceproxy: it answered {answer.status}.")
         return
     yield Finding(Grade.OK, f"A Paceproxy listens at {shown}.")
+    host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+    yield _on_the_host(settings, host_key(place.scheme, host, port))
     authorities = None
     if place.scheme == "https":
-        host, port = place.hostname or "", place.port or 443
         try:
             refusals = {
                 variable: proxy_probe.refuses_certificate(proxy, host, port, path)
@@ -92,6 +97,18 @@ def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> 
         yield from diagnosis.trusting(found, environ, refusals)
         authorities = next((environ[name] for name, reason in refusals.items() if reason is None), None)
     yield from _on_the_page(proxy, place, authorities)
+
+
+def _on_the_host(settings: Settings, host: str) -> Finding:
+    """Before the page is asked for: what comes of that may change it."""
+    try:
+        status = client_of(settings).status()
+    except AdminError as failure:
+        return Finding(Grade.NOTE, f"Whether the host is slow cannot be told: {failure}.")
+    slow = next((one for one in status.hosts if one.host == host), None)
+    if slow is None:
+        return Finding(Grade.OK, f"{host} is not slow.")
+    return Finding(Grade.NOTE, f"The host is slow. {host_reason(slow, now=status.at)}.")
 
 
 def _on_the_page(proxy: SplitResult, place: SplitResult, authorities: str | None) -> Iterator[Finding]:

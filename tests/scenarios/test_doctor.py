@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.behaviours import respond
+from tests.support.clients import curl
 from tests.support.origin import Origin
 from tests.support.ports import refusing_port
 from tests.support.proxy import Paceproxy
@@ -43,11 +44,11 @@ def proxy(tls: Origin) -> Iterator[Paceproxy]:
         yield running
 
 
-def doctor(proxy: Paceproxy, url: str, environ: Mapping[str, str] | None = None) -> Said:
+def doctor(proxy: Paceproxy, url: str, environ: Mapping[str, str] | None = None, *, admin: str | None = None) -> Said:
     """Ask it in this environment, on a machine whose settings are those of the proxy."""
     command = [sys.executable, "-m", "proxy_addon", f"--listen=127.0.0.1:{proxy.port}"]
     done = subprocess.run(
-        [*command, f"--admin=127.0.0.1:{proxy.admin_port}", "doctor", url],
+        [*command, "doctor", "--admin", admin or f"127.0.0.1:{proxy.admin_port}", url],
         env={"PYTHONPATH": os.getcwd(), "PATH": os.environ["PATH"], **(environ or {})},
         capture_output=True,
         text=True,
@@ -81,6 +82,27 @@ def test_where_all_is_well_it_says_so(proxy: Paceproxy, tls: Origin) -> None:
 def test_one_request_is_sent(proxy: Paceproxy, origin: Origin) -> None:
     doctor(proxy, origin.url("/once"), all_set(proxy))
     assert [(request.method, request.path) for request in origin.requests] == [("GET", "/once")]
+
+
+def test_a_slow_host_is_told_with_the_reason(proxy: Paceproxy, origin: Origin) -> None:
+    origin.script = {"/down": respond(503)}
+    for _ in range(2):
+        # The window of 0 seconds: one attempt each, and no wait.
+        curl(proxy.url, origin.url("/down"), "-H", "Pace-Window: 0")
+    said = doctor(proxy, origin.url("/page"), all_set(proxy))
+    assert said.code == 0
+    (told,) = (line for line in said.lines("note") if line.startswith("The host is slow."))
+    assert told.startswith(
+        f"The host is slow. {origin.host}: rung 1, every 2 s, 0 waiting; last stall: server error (5xx), "
+    )
+
+
+def test_without_an_admin_address_it_says_that_it_cannot_tell(proxy: Paceproxy, origin: Origin) -> None:
+    with refusing_port() as port:
+        said = doctor(proxy, origin.url("/"), all_set(proxy), admin=f"127.0.0.1:{port}")
+    assert said.code == 0
+    (told,) = (line for line in said.lines("note") if line.startswith("Whether"))
+    assert told.startswith(f"Whether the host is slow cannot be told: no proxy answers at http://127.0.0.1:{port} (")
 
 
 def test_nobody_is_proxied_where_no_variable_is_set(proxy: Paceproxy, origin: Origin) -> None:
