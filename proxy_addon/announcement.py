@@ -25,7 +25,7 @@ def announce(proxy: EmbeddedProxy) -> None:
     also = ", and at every other address of this machine" if everywhere else ""
     click.echo(f"paceproxy {__version__}: proxy listening at {url}{also}")
     if proxy.admin_address is not None:
-        click.echo(f"admin listening at {local_url(proxy.admin_address)} (/metrics, /healthz, /readyz)")
+        click.echo(f"admin listening at {local_url(proxy.admin_address)} (status page, /metrics, /healthz, /readyz)")
     if settings.reverse_url is not None:
         click.echo(f"Ask {url} for what you asked {settings.reverse_url} for; it takes no proxy settings.")
         return

@@ -10,7 +10,7 @@ SHORTEST = 16
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 §2.1."""
-_REMEDY = "make it with `(umask 077; openssl rand -hex 32 > FILE)`"
+_REMEDY = "make it with `(umask 077; head -c 32 /dev/urandom | base64 > FILE)`"
 
 
 def check_token(path: Path) -> None:

@@ -86,7 +86,7 @@ def test_it_prints_what_a_user_needs_and_two_lines_to_export(refused: Refused, c
         first, *others = proxy.log.splitlines()
         assert re.fullmatch(rf"paceproxy \d+\.\d+\.\d+\S*: proxy listening at {url}", first)
         assert others == [
-            f"admin listening at http://127.0.0.1:{proxy.admin_port} (/metrics, /healthz, /readyz)",
+            f"admin listening at http://127.0.0.1:{proxy.admin_port} (status page, /metrics, /healthz, /readyz)",
             f"CA certificate: {ca}",
             "For a crawler in another shell:",
             f"  export HTTP_PROXY={url} HTTPS_PROXY={url} http_proxy={url} https_proxy={url}",

@@ -31,7 +31,7 @@ def test_a_token_is_the_one_word_in_a_file_that_others_cannot_read(tmp_path: Pat
         (TOKEN.encode(), 0o604, "take it away from them with `chmod 600 "),
         (TOKEN.encode(), 0o660, "must not be open to others, and is 0660"),
         (b"", 0o600, "is empty"),
-        (b"\n \n", 0o600, "make it with `(umask 077; openssl rand -hex 32 > FILE)`"),
+        (b"\n \n", 0o600, "make it with `(umask 077; head -c 32 /dev/urandom | base64 > FILE)`"),
         (b"0123456789abcde\n", 0o600, "must hold a token of at least 16 characters"),
         (b"0123456789 abcdef", 0o600, "must hold one word of letters, digits and -._~+/="),
         (b"0123456789\nabcdef", 0o600, "must hold one word"),
