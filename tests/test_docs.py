@@ -13,6 +13,7 @@ from proxy_addon.model import ErrorName, Snapshot
 from proxy_addon.setting_lists import STALL_NAMES
 from proxy_addon.setting_sources import load
 from proxy_addon.settings import SETTINGS, Settings
+from tests.scenarios.test_clients import CLIENTS
 
 ROOT = Path(__file__).parent.parent
 CONFIG = ROOT / "config" / "paceproxy.yaml"
@@ -100,3 +101,20 @@ def test_the_readmes_time_out_for_clients_outlives_a_wait_by_default() -> None:
     assert longest_s == 642
     assert "642 s by default" in README
     assert "timeout=660" in README
+
+
+def test_the_recipes_have_a_row_for_every_client_that_is_tried() -> None:
+    recipes = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([A-Z]?[a-z][\w ]*) \|", recipes, re.MULTILINE)
+    assert rows[0] == "client"
+    assert rows[1:] == list(CLIENTS)
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+def test_the_python_of_the_documentation_compiles_and_its_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for code in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        compile(code, str(page), "exec")
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", text):
+        path = target[0] or target[1]
+        assert path.startswith("https://") or (page.parent / path).exists(), path
