@@ -83,3 +83,9 @@ def test_a_stranger_at_the_address_writes_nothing_to_the_terminal(capsys: pytest
 def test_wrong_settings_are_told_as_the_proxy_itself_tells_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert health("health", PACE_ADMIN="nowhere") == 2
     assert "(PACE_ADMIN)" in capsys.readouterr().err
+
+
+def test_it_need_not_know_whom_the_proxy_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    with refusing_port() as port:
+        assert health("health", PACE_LISTEN=":8080", PACE_ADMIN=f"127.0.0.1:{port}") == 1
+    assert "Connection refused" in capsys.readouterr().err
