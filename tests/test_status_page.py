@@ -4,6 +4,7 @@ The page's files and written statuses come from a scripted origin; the page on t
 `scenarios/test_status_page.py`.
 """
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from proxy_addon.settings import Settings
 from tests.support.browser import Chromium, chromium
 from tests.support.origin import Origin
 from tests.support.status_origin import Told, host, status
@@ -215,8 +217,11 @@ def test_of_five_hundred_hosts_the_worst_are_shown_and_the_rest_on_demand(runnin
     with Told(status(*hosts)) as origin, running.page() as page:
         show(page, origin)
         assert names(page) == [f"host-{n:03}.example" for n in range(24)]
+        rest = [text for text in page.locator(".rest").all_text_contents() if text]
+        assert rest == ["and 76 hosts more on this rung", *["and 100 hosts more on this rung"] * 4]
         page.get_by_role("button", name="Show all 500 hosts").click()
         assert len(names(page)) == 500
+        assert not any(page.locator(".rest").all_text_contents())
         page.get_by_label("Find a host").fill("HOST-49")
         expect(page.locator("#found")).to_have_text("10 of 500 hosts shown.")
         assert names(page) == [f"host-{n}.example" for n in range(490, 500)]
@@ -341,3 +346,15 @@ def test_the_built_wheel_brings_the_page_along(tmp_path: Path) -> None:
         *("index.html", "page.css", "icon.svg"),
         *("page.js", "asking.js", "chart.js", "elements.js", "ladder.js", "operator.js", "words.js"),
     }
+
+
+def test_the_documentation_has_the_buttons_and_the_default_address_of_the_page(running: Chromium) -> None:
+    text = (ROOT / "docs" / "status-page.md").read_text()
+    with Told(BUSY) as origin, running.page() as page:
+        show(page, origin)
+        page.get_by_role("button", name="Change shop.example").click()
+        buttons = page.get_by_role("dialog").get_by_role("button").all_inner_texts()
+        assert re.findall(r"(?m)^\| ([A-Z]\w+(?: \w+)?) \|", text) == [name for name in buttons if name]
+    assert f"`http://{Settings().admin}/`" in text
+    (picture,) = re.findall(r"\]\((images/.*\.png)\)", text)
+    assert 0 < (ROOT / "docs" / picture).stat().st_size < 150_000

@@ -19,18 +19,20 @@ export function drawLadder(status, now, { filter, showAll, onHost }) {
   keepingPlace(() => {
     forget(new Set(shown.map((host) => host.host)));
     const places = rungs.map((rung) => rung.hosts.firstElementChild);
-    const numbers = rungs.map(() => 0);
     for (const host of shown) {
-      const on = Math.min(host.rung, rungs.length - 1); // another process may have a longer ladder
+      const on = rungOf(host);
       const card = cards.get(host.host) ?? makeCard(host.host, onHost);
       if (places[on] === card.root) places[on] = card.root.nextElementSibling;
       else put(rungs[on].hosts, card.root, places[on]);
       drawCard(card, host, now);
-      numbers[on] += 1;
     }
+    const numbers = tally(matching);
+    const visibly = tally(shown);
     rungs.forEach((rung, i) => {
       rung.root.classList.toggle("empty", numbers[i] === 0);
       set(rung.number, numbers[i] ? `, ${count(numbers[i], "host", "hosts")}` : ", no host");
+      const rest = numbers[i] - visibly[i];
+      set(rung.rest, rest ? `and ${count(rest, "host", "hosts")} more on this rung` : "");
     });
     drawHealthy(status);
     find("ladder").classList.toggle("crowded", shown.length > MOST_SHOWN);
@@ -52,13 +54,25 @@ function make(ladder) {
     const number = element("span", "for-screen-readers");
     title.append(number);
     const hosts = element("ul", "hosts");
-    root.append(title, hosts);
-    return { root, number, hosts };
+    const rest = element("p", "rest");
+    root.append(title, hosts, rest);
+    return { root, number, hosts, rest };
   });
   const healthy = element("p", "healthy");
   healthy.id = "healthy";
   rungs[0].root.append(healthy);
   find("ladder").replaceChildren(...rungs.map((rung) => rung.root).reverse());
+}
+
+// The index of the rung on which a host is drawn: another process may have a longer ladder.
+function rungOf(host) {
+  return Math.min(host.rung, rungs.length - 1);
+}
+
+function tally(hosts) {
+  const numbers = rungs.map(() => 0);
+  for (const host of hosts) numbers[rungOf(host)] += 1;
+  return numbers;
 }
 
 function drawHealthy(status) {
