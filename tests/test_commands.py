@@ -9,6 +9,7 @@ import pytest
 from proxy_addon.cli import main
 from proxy_addon.commands import COMMANDS, Invocation, find_command
 from proxy_addon.settings import SettingError, Settings
+from tests.support.ports import refusing_port
 
 
 def never(settings: Settings) -> int:
@@ -73,3 +74,15 @@ def test_settings_that_keep_a_command_from_its_proxy_are_refused(
     assert main([*flags, "run", "true"], environ={}, serve=never) == 2
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"paceproxy: {line}\n")
+
+
+@pytest.mark.parametrize("command", [["status"], ["host", "a.example", "resume"], ["health"]])
+def test_a_command_that_asks_a_proxy_need_not_know_whom_that_serves(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As in a container: the proxy was told by a flag.
+    with refusing_port() as port:
+        assert main(command, environ={"PACE_LISTEN": ":8080", "PACE_ADMIN": f"127.0.0.1:{port}"}, serve=never) != 0
+    said = capsys.readouterr().err
+    assert str(port) in said
+    assert "allow" not in said

@@ -47,6 +47,13 @@ class Invocation:
         own = {name: value for name, value in flags.items() if value is not None}
         return load({**self.flags, **own}, self.environ, defaults)
 
+    def load_beside(self, *, flags: Mapping[str, object] = _NONE) -> Loaded:
+        """The settings of a proxy that runs already, for a command that asks it something.
+
+        Whom it serves it may have been told by flags of its own, which are not known here: that is no open proxy.
+        """
+        return self.load(flags=flags, defaults={"allow": "0.0.0.0/0,::/0"})
+
 
 class CommandError(click.ClickException):
     """A command cannot do its work. The message is one line: what is wrong, and what to do."""

@@ -60,7 +60,7 @@ def _parsed(url: str) -> SplitResult:
 
 def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> Iterator[Finding]:
     environ = invocation.environ
-    settings = invocation.load(flags={"admin": admin}).settings
+    settings = invocation.load_beside(flags={"admin": admin}).settings
     found = diagnosis.ways(place, environ)
     yield from diagnosis.proxying(found)
     named = diagnosis.proxy_of(found) or f"http://{_reachable(settings.listen_address)}"

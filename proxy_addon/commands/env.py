@@ -39,7 +39,7 @@ def command(invocation: Invocation, shell: str, proxy: str | None, ca_bundle: st
       paceproxy env --shell docker --proxy http://172.17.0.1:8080 > proxy.env
       paceproxy --config paceproxy.yaml env --shell k8s --ca-bundle /etc/paceproxy/ca.pem
     """
-    settings = invocation.load().settings
+    settings = invocation.load_beside().settings
     syntax = SYNTAXES[shell]
     url = _listening(settings) if proxy is None else _given(proxy)
     bundle = str(_kept(settings)) if ca_bundle is None else ca_bundle

@@ -35,8 +35,7 @@ def command(invocation: Invocation, ready: bool, timeout_s: float) -> int:
 
     It asks the admin address. Where there is none (--admin off), whether the proxy's own takes connections.
     """
-    # Whom the proxy serves it may have been told by a flag of its own, and that is no matter here.
-    settings = invocation.load(defaults={"allow": "0.0.0.0/0,::/0"}).settings
+    settings = invocation.load_beside().settings
     if settings.admin_address is None:
         click.echo(_connect(_reachable(settings.listen_address), timeout_s))
     else:

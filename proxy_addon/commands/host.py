@@ -36,7 +36,7 @@ def command(
     change: dict[str, object] = {"action": action}
     if (given := _seconds(action, seconds)) is not None:
         change["seconds"] = given
-    loaded = invocation.load(flags={"admin": admin, "admin_token_file": admin_token_file})
+    loaded = invocation.load_beside(flags={"admin": admin, "admin_token_file": admin_token_file})
     with loaded.named():
         client = client_of(loaded.settings)
     try:

@@ -30,7 +30,7 @@ def command(invocation: Invocation, watch: bool, as_json: bool, admin: str | Non
 
     Exit code 1 if no proxy answers.
     """
-    loaded = invocation.load(flags={"admin": admin})
+    loaded = invocation.load_beside(flags={"admin": admin})
     with loaded.named():
         client = client_of(loaded.settings)
     try:
