@@ -8,16 +8,18 @@ imported only when it is needed.
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from proxy_addon import __version__
 from proxy_addon.commands import COMMANDS, CommandError, Invocation, find_command
 from proxy_addon.setting_about import Group
 from proxy_addon.setting_docs import by_group
-from proxy_addon.setting_kinds import Switch
+from proxy_addon.setting_kinds import Choice, Kind, Switch
 from proxy_addon.setting_lists import Options
-from proxy_addon.setting_places import mask_credentials
+from proxy_addon.setting_places import Folder, NewFile, ReadableFile, mask_credentials
 from proxy_addon.setting_sources import CONFIG, flag, suggestion, variable
 from proxy_addon.settings import SETTINGS, SettingError, Settings
 
@@ -49,6 +51,10 @@ Each flag is also an environment variable (--attempt-timeout is PACE_ATTEMPT_TIM
 --config names (attempt_timeout). A flag wins over a variable, that over the file. An empty variable counts as not
 set. SECONDS are decimal; BYTES may have a suffix, as in 64k or 1m.
 """
+
+_FILES = [CompletionItem(None, type="file")]
+_FOLDERS = [CompletionItem(None, type="dir")]
+"""The shell looks for them itself."""
 
 type Serve = Callable[[Settings], int]
 
@@ -132,6 +138,7 @@ def _parameters() -> Iterable[click.Parameter]:
         [flag(CONFIG)],
         metavar="FILE",
         help=f"Read settings from this YAML file; also {variable(CONFIG)}.",
+        shell_complete=lambda _ctx, _parameter, _incomplete: _FILES,
     )
     for name, about in SETTINGS.items():
         # A long list of names may be broken.
@@ -141,7 +148,13 @@ def _parameters() -> Iterable[click.Parameter]:
             yield click.Option([f"{flag(name)}/--no-{flag(name)[2:]}", name], default=None, help=text)
         else:
             multiple = isinstance(about.kind, Options)
-            yield click.Option([flag(name), name], metavar=about.kind.metavar, multiple=multiple, help=text)
+            yield click.Option(
+                [flag(name), name],
+                metavar=about.kind.metavar,
+                multiple=multiple,
+                help=text,
+                shell_complete=_completer(about.kind),
+            )
     yield click.Option(
         ["--version"],
         is_flag=True,
@@ -150,6 +163,23 @@ def _parameters() -> Iterable[click.Parameter]:
         callback=_print_version,
         help="Print the version and exit.",
     )
+
+
+def _completer(kind: Kind[Any]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What a shell offers as the value of such a setting."""
+
+    def complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        match kind:
+            case Choice(choices):
+                return [CompletionItem(choice) for choice in choices if choice.startswith(incomplete)]
+            case ReadableFile() | NewFile():
+                return _FILES
+            case Folder():
+                return _FOLDERS
+            case _:
+                return []
+
+    return complete
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:

@@ -38,8 +38,7 @@ class Tally:
         self.requests += 1
         self._outcomes[event.outcome] += 1
         self._waited_s[event.host] += event.waited_s
-        # A retry follows a stall.
-        self.saved += event.outcome is Outcome.SERVED and event.attempts > 1
+        self.saved += event.was_saved
 
     def lines(self, snapshot: Snapshot, *, forgive_after_s: float) -> list[str]:
         """The whole crawl, a line for each thing that there is to say."""

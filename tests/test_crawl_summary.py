@@ -62,7 +62,7 @@ def test_requests_are_told_by_how_they_ended() -> None:
 
 def test_only_what_was_served_after_a_stall_would_have_failed() -> None:
     tally = Tally()
-    for event in (ended(attempts=1), ended(attempts=3), ended(attempts=3, outcome=Outcome.STALL)):
+    for event in (ended(stalls=0), ended(stalls=2), ended(stalls=2, outcome=Outcome.STALL)):
         tally.observe(event)
     assert tally.saved == 1
     assert "1 of them would have failed without it" in tally.lines(snapshot(), forgive_after_s=1800.0)

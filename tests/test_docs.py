@@ -8,6 +8,8 @@ from ruamel.yaml import YAML
 
 from proxy_addon import setting_docs
 from proxy_addon.answers import Course, error_response
+from proxy_addon.cli import main
+from proxy_addon.commands import COMMANDS
 from proxy_addon.metrics import Metrics
 from proxy_addon.model import ErrorName, Snapshot
 from proxy_addon.setting_lists import STALL_NAMES
@@ -118,3 +120,14 @@ def test_the_python_of_the_documentation_compiles_and_its_links_lead_somewhere(p
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", text):
         path = target[0] or target[1]
         assert path.startswith("https://") or (page.parent / path).exists(), path
+
+
+def test_the_commands_of_the_documentation_of_run_are_ones_that_the_command_takes() -> None:
+    text = (ROOT / "docs" / "run.md").read_text("utf-8")
+    lines = re.findall(r"^(?:eval .{3})?(paceproxy [^)|>\n]*)", text, re.MULTILINE)
+    assert len(lines) == 7
+    for line in lines:
+        _, *args = line.split()
+        at = next(place for place, word in enumerate(args) if word in COMMANDS)
+        # All flags must be known, and then nothing is done.
+        assert main([*args[: at + 1], "--help", *args[at + 1 :]], environ={}) == 0, line

@@ -1,6 +1,7 @@
 """`paceproxy run -- COMMAND …`: a command with a proxy of its own, and in the end what the waiting was good for."""
 
 import asyncio
+import os
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from proxy_addon.commands import CommandError, Invocation
 from proxy_addon.setting_places import mask_credentials
@@ -27,9 +29,28 @@ _LOOK_S = 0.5
 """How often the progress is written anew: a countdown of seconds that does not seem to stand still."""
 
 
+def _complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Programs on PATH that begin like this; where there is none, files."""
+    names = {
+        entry.name
+        for folder in os.get_exec_path()
+        if os.path.isdir(folder)
+        for entry in os.scandir(folder)
+        if incomplete and entry.name.startswith(incomplete) and os.access(entry.path, os.X_OK)
+    }
+    return [CompletionItem(name) for name in sorted(names)] or [CompletionItem(None, type="file")]
+
+
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--quiet", is_flag=True, help="Print neither progress nor summary.")
-@click.argument("arguments", metavar="COMMAND [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument(
+    "arguments",
+    metavar="COMMAND [ARGS]...",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    shell_complete=_complete,
+)
 @click.pass_obj
 def command(invocation: Invocation, quiet: bool, arguments: tuple[str, ...]) -> int:
     """Run COMMAND with a proxy of its own on a free port, and end with its exit code.
