@@ -19,6 +19,7 @@ from proxy_addon.model import ErrorName, Outcome, Reply
 from proxy_addon.request import Deliver, Grant, Refusal, Refused, Request, Retry
 from proxy_addon.responses import is_event_stream
 from proxy_addon.settings import Settings
+from proxy_addon.targets import target_uri
 from proxy_addon.window import window_s
 
 OURS = "Pace-Window"
@@ -97,7 +98,7 @@ class Pacer:
             keyed="Idempotency-Key" in request.headers,
             window_s=window_s(fields, settings=self._settings),
             client=exchange.flow.client_conn.peername[0],
-            url=request.url,
+            url=target_uri(request),
         )
         self._open += 1
         self._nothing_open.clear()

@@ -117,6 +117,20 @@ def _readable(line: bytes) -> tuple[bytes, bytes | None, Authority | None]:
     return b"%s %s%s%s/ %s" % (method, scheme, STAND_IN, authority.port, version), path, authority
 
 
+def target_uri(request: http.Request) -> str:
+    """What the request asks for (RFC 9110 §7.1), without user and password; of a CONNECT the authority only.
+
+    mitmproxy's own puts no brackets around an IPv6 address.
+    """
+    host = f"[{request.host}]" if ":" in request.host else request.host
+    if request.method == "CONNECT":
+        return f"{host}:{request.port}"
+    port = "" if url.default_port(request.scheme) == request.port else f":{request.port}"
+    # Of the server as a whole, RFC 9110 §9.3.7.
+    path = "" if request.path == "*" else request.path
+    return f"{request.scheme}://{host}{port}{path}"
+
+
 def is_plain(authority: bytes) -> bool:
     """Whether mitmproxy can read it."""
     return _PLAIN.fullmatch(authority) is not None

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mitmproxy.test import tutils
 
-from proxy_addon.targets import read_request_head
+from proxy_addon.targets import read_request_head, target_uri
 from tests.support.examples import FIXED
 
 UMLAUT = "b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example"
@@ -178,3 +179,22 @@ def test_whatever_is_asked_for_is_read_or_refused(authority: bytes) -> None:
         return
     assert request.host.isascii()
     assert request.headers.fields == ((b"Host", request.data.authority),)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "port", "path", "uri"),
+    [
+        ("http", "shop.example", 80, "/page?n=1", "http://shop.example/page?n=1"),
+        ("https", "shop.example", 443, "/", "https://shop.example/"),
+        ("https", "shop.example", 80, "/", "https://shop.example:80/"),
+        ("http", "::1", 8080, "/", "http://[::1]:8080/"),
+        ("http", "shop.example", 80, "*", "http://shop.example"),
+    ],
+)
+def test_what_a_request_asks_for_is_a_uri(scheme: str, host: str, port: int, path: str, uri: str) -> None:
+    request = tutils.treq(scheme=scheme.encode(), host=host, port=port, path=path.encode())
+    assert target_uri(request) == uri
+
+
+def test_a_connect_asks_for_an_authority() -> None:
+    assert target_uri(tutils.treq(method=b"CONNECT", scheme=b"", host="::1", port=22, path=b"")) == "[::1]:22"
