@@ -42,6 +42,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     admin address, JSON API, events            admin/ (server; api, guard, documents, history, events, status_page)
     which variable which client reads          client_variables.py; what follows: diagnosis.py, proxy_probe.py
     status and host commands                   commands/status.py, commands/host.py, admin_client.py, status_text.py
+    a crawl to see it at work                  demo.py
     impatient clients                          advice.py
 """
 

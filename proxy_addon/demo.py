@@ -3,14 +3,13 @@
     python -m proxy_addon.demo                        the crawl alone
     paceproxy run -- python -m proxy_addon.demo       the same crawl through the proxy
 
-The shop is a server of this process on loopback, the crawler asks it as the environment says. Nothing here is used by the
-proxy.
+The shop is a server of this process on loopback, the crawler asks it as the environment says. The proxy uses nothing of
+this.
 """
 
 import itertools
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -19,10 +18,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import click
 
+from proxy_addon.clock import SystemClock
+
 _PARALLEL = 5
 _PAGE_S = 0.2
 _PATIENCE_S = 660.0
 """How long the crawler waits for a page: longer than the proxy tries."""
+
+_clock = SystemClock()
 
 
 class Shop(ThreadingHTTPServer):
@@ -52,10 +55,10 @@ class _Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         shop = self.server
         assert isinstance(shop, Shop)
-        if shop.is_down(time.monotonic()):
+        if shop.is_down(_clock.monotonic()):
             self.send_error(503)
             return
-        time.sleep(_PAGE_S)
+        threading.Event().wait(_PAGE_S)
         text = f"This is {self.path}.\n".encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
@@ -97,11 +100,11 @@ def main(pages: int, outage_s: float) -> None:
     """Crawl a shop on this machine that is down for a while after a third of its pages."""
     shop = Shop(pages // 3, outage_s)
     threading.Thread(target=shop.serve_forever, daemon=True).start()
-    began = time.monotonic()
+    began = _clock.monotonic()
     found = crawl(shop.url, pages)
     shop.shutdown()
     others = "".join(f", {count} {what}" for what, count in sorted(found.items()) if what != "got")
-    click.echo(f"{found['got']} of {pages} pages in {time.monotonic() - began:.0f} s{others}")
+    click.echo(f"{found['got']} of {pages} pages in {_clock.monotonic() - began:.0f} s{others}")
 
 
 if __name__ == "__main__":
