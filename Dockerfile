@@ -39,7 +39,8 @@ RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip \
     && rm -rf "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')/ensurepip" \
     && install --directory --owner=10001 --group=10001 --mode=0700 /data \
     && touch --date=@"$SOURCE_DATE_EPOCH" /data
-COPY --from=build /opt/paceproxy /opt/paceproxy
+# The folder above, since the one that is named would get the time of the build.
+COPY --from=build /opt /opt
 
 # Loopback inside a container is reachable from nowhere, so that the proxy listens on all interfaces. It then needs
 # to be told whom to serve, and says so and ends with exit code 2 when it is not. No network is allowed here by
