@@ -19,7 +19,8 @@ UNDECIDED_ROUNDS = 3
 SURE_OF_NONE, SURE_OF_SOME, DOUBTFUL, RATHER = 0.7, 1.6, 0.5, 1.0
 """How many standard deviations an estimate is away from the middle between "no slowdown" and "all of it": to be sure
 of none, or of some; to doubt; to believe in some where nothing is out any more. No slowdown is what most hosts show,
-and what is found wrongly is found out soon; so it needs less."""
+and what is found wrongly is found out soon; so it needs less, and the less the longer a trial takes: what limits what
+can be known may be the reference, which a longer trial makes no better, and each page time of waiting costs."""
 SURE_OF_EASE = 1.0
 """The same for whether a lower limit brings relief."""
 SYSTEMATIC = 0.05
@@ -124,11 +125,12 @@ class Trial:
         deviation = math.sqrt(estimate.variance + reference.variance + SYSTEMATIC**2)
         sure = (self.all_of_it / 2 - estimate.mean) / deviation
         count = self.comparison.count
-        if sure > SURE_OF_NONE and count >= FEWEST:
+        patience = max(0.0, 1 - count / (UNDECIDED_ROUNDS * max(4, self.to)))
+        if sure > SURE_OF_NONE * patience and count >= FEWEST:
             return Found.BEARS_IT
         if sure < -SURE_OF_SOME or (sure < -RATHER and count > FEWEST and not ages):
             return Found.TOO_MUCH
-        if count >= UNDECIDED_ROUNDS * max(4, self.to):
+        if not patience:
             return Found.UNDECIDED
         return Found.DOUBT if sure < -DOUBTFUL and ages else Found.NOTHING
 

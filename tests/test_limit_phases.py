@@ -2,7 +2,9 @@
 
 import math
 
-from proxy_addon.limit_phases import Ease, Eased
+import pytest
+
+from proxy_addon.limit_phases import Ease, Eased, Found, Trial
 from proxy_addon.slowdown import Comparison, Reference, Spread
 
 
@@ -29,3 +31,25 @@ def test_a_lower_limit_under_which_a_page_takes_much_longer_than_before_brings_n
 def test_with_a_single_one_in_flight_one_page_that_takes_longer_than_before_says_nothing() -> None:
     # It was made beside those that were in flight still.
     assert eased(1, [14.0, 14.0]) == [Eased.NOTHING_YET, Eased.NO_RELIEF]
+
+
+# --- a trial of four, where two pages of one second are all that is known of two at a time ---------------------------
+
+
+def tried(page_time_s: float, pages: int) -> list[Found]:
+    """What is found after each of so many pages that all take so long, while as much as the limit allows is out."""
+    spread = Spread()
+    trial, found = Trial(2, 4, Comparison(spread, 0.0)), []
+    for _ in range(pages):
+        trial.comparison.add(math.log(page_time_s))
+        found.append(trial.judge(Reference(spread, 0.0, 2), [0.0] * 3))
+    return found
+
+
+@pytest.mark.parametrize(("page_time_s", "pages"), [(1.0, 3), (1.2, 6), (1.3, 8)])
+def test_the_longer_a_trial_takes_the_less_certainty_it_needs(page_time_s: float, pages: int) -> None:
+    assert tried(page_time_s, pages) == [Found.NOTHING] * (pages - 1) + [Found.BEARS_IT]
+
+
+def test_a_trial_whose_pages_take_nearly_twice_as_long_is_never_taken_for_one_that_is_borne() -> None:
+    assert tried(1.8, 12) == [Found.DOUBT] * 11 + [Found.UNDECIDED]

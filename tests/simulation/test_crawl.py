@@ -1,6 +1,7 @@
 """The simulated sites against figures that crawls on real sockets came to, and whole crawls through the engine."""
 
 from collections import Counter
+from statistics import median
 
 import pytest
 
@@ -99,6 +100,12 @@ def test_a_healthy_host_is_crawled_as_if_there_were_no_limit(seed: int) -> None:
     assert (judged.got, judged.in_vain) == (200, 0)
     assert judged.to_direct is not None
     assert judged.to_direct <= 1.05
+
+
+def test_pages_that_differ_by_a_factor_of_three_do_not_make_a_host_look_slow() -> None:
+    crawls = [run(Run("cdn", "plain-patient", parallel=20, seed=seed, pages_per_slot=40)) for seed in range(1, 7)]
+    assert [(judged.got, judged.in_vain) for judged in crawls] == [(800, 0)] * 6
+    assert median(judged.to_direct or 0.0 for judged in crawls) <= 1.1
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
