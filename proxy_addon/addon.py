@@ -103,7 +103,7 @@ class Paceproxy:
             history,
             about=self._about,
             expose=self._metrics.expose,
-            not_ready=lambda: self._not_ready,
+            not_ready=lambda: self._not_ready or (None if self._listening_at() else "not listening yet"),
         )
         self._built = True
 

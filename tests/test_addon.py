@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.connection import Client
-from mitmproxy.test import tflow
+from mitmproxy.test import taddons, tflow
 
 from proxy_addon import addon
 from proxy_addon.addon import Paceproxy
@@ -282,6 +283,31 @@ def test_a_store_that_cannot_be_opened_is_a_setting_to_change(tmp_path: Path) ->
         assert str(caught.value) == (
             f"store is not a SQLite database, got sqlite:///{tmp_path}/hosts.db; move it away, or give another path"
         )
+
+    asyncio.run(scenario())
+
+
+def test_it_is_ready_once_it_listens() -> None:
+    async def scenario() -> None:
+        listeners = Proxyserver()
+        with taddons.context(listeners) as context:
+            context.configure(listeners, listen_host="127.0.0.1", listen_port=0, server=True)
+            paced = Paceproxy(off(admin="127.0.0.1:0"))
+            await paced.start()
+            assert paced.admin_address is not None
+
+            def ready() -> tuple[int, bytes]:
+                assert paced.admin_address is not None
+                with closing(http.client.HTTPConnection(*paced.admin_address, timeout=10)) as connection:
+                    connection.request("GET", "/readyz")
+                    response = connection.getresponse()
+                    return response.status, response.read()
+
+            assert await asyncio.to_thread(ready) == (503, b"not ready: not listening yet\n")
+            await listeners.setup_servers()
+            assert await asyncio.to_thread(ready) == (200, b"ready\n")
+            await listeners.servers.update([])
+            await paced.stop()
 
     asyncio.run(scenario())
 
