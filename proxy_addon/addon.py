@@ -8,8 +8,6 @@ from the options `pace_…`:
 
 import asyncio
 import logging
-import os
-import socket
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -22,6 +20,7 @@ from mitmproxy.proxy.layer import NextLayer
 
 from proxy_addon import __version__, dial, forced_options, installing, loop_lag
 from proxy_addon.access import ClientFilter
+from proxy_addon.access_log import AccessLog
 from proxy_addon.admin.api import Operations
 from proxy_addon.admin.assembly import assemble
 from proxy_addon.admin.history import History
@@ -34,6 +33,7 @@ from proxy_addon.logs import clean
 from proxy_addon.loops import leads_back
 from proxy_addon.metrics import Metrics
 from proxy_addon.model import ErrorName, Event, Snapshot
+from proxy_addon.os_errors import os_error_text
 from proxy_addon.pacing import Pacer
 from proxy_addon.setting_places import Address
 from proxy_addon.setting_sources import add_options, from_options
@@ -92,8 +92,9 @@ class Paceproxy:
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
         self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
         history = History()
-        listeners = (self._metrics.observe, history.observe, Advice(settings).observe, *self._observers)
-        self.engine = Engine(settings, store, self._clock, listeners)
+        self.access_log = AccessLog(settings)
+        listeners = (self._metrics.observe, history.observe, Advice(settings).observe, *self.access_log.listeners)
+        self.engine = Engine(settings, store, self._clock, (*listeners, *self._observers))
         self._egress = EgressGuard(settings.egress_deny)
         self.pacer = Pacer(self.engine, settings, self._clock, denies=self._denies_target)
         self._admin = assemble(
@@ -119,6 +120,7 @@ class Paceproxy:
         except StoreError as error:
             remedy = error.remedy or "give another, or memory:"
             raise SettingError("store", error.problem, value=settings.store, remedy=remedy) from error
+        self.access_log.start()
         if settings.admin_address is not None:
             host, port = settings.admin_address.host, settings.admin_address.port
             try:
@@ -188,6 +190,7 @@ class Paceproxy:
                 await self.engine.stop()
         except TimeoutError:
             logger.warning("The store did not answer in %g s: what happened last may not be in it.", STOP_S)
+        await self.access_log.stop()
 
     # --- mitmproxy's hooks -------------------------------------------------------------------------------------
 
@@ -286,13 +289,6 @@ def _connections() -> dict[object, dial.PacedConnectionHandler]:
     """Of the clients, as mitmproxy keeps them."""
     connections: dict[object, dial.PacedConnectionHandler] = ctx.master.addons.get("proxyserver").connections
     return connections
-
-
-def os_error_text(error: OSError) -> str:
-    """What went wrong, as the system says it: asyncio and tornado add texts of their own."""
-    if error.errno is None or isinstance(error, socket.gaierror):
-        return str(error.strerror or error)
-    return os.strerror(error.errno)
 
 
 addons = [Paceproxy()]

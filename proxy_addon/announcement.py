@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import shlex
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,23 +12,25 @@ from proxy_addon import __version__
 from proxy_addon.ca_bundle import CA_NAME, bundle_path, keep_bundle
 from proxy_addon.client_environment import PROXY_VARIABLES, client_environment
 from proxy_addon.embedded import EmbeddedProxy
+from proxy_addon.log_file import STANDARD_OUTPUT
 from proxy_addon.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 
 def announce(proxy: EmbeddedProxy) -> None:
-    """Print it."""
+    """Print it: to standard output, unless that is the access log's."""
+    say = partial(click.echo, err=proxy.settings.access_log == STANDARD_OUTPUT)
     settings, ca = proxy.settings, proxy.confdir / CA_NAME
     address = preferred(proxy.addresses)
     url = local_url(address)
     everywhere = ipaddress.ip_address(address[0].partition("%")[0]).is_unspecified
     also = ", and at every other address of this machine" if everywhere else ""
-    click.echo(f"paceproxy {__version__}: proxy listening at {url}{also}")
+    say(f"paceproxy {__version__}: proxy listening at {url}{also}")
     if proxy.admin_address is not None:
-        click.echo(f"admin listening at {local_url(proxy.admin_address)} (status page, /metrics, /healthz, /readyz)")
+        say(f"admin listening at {local_url(proxy.admin_address)} (status page, /metrics, /healthz, /readyz)")
     if settings.reverse_url is not None:
-        click.echo(f"Ask {url} for what you asked {settings.reverse_url} for; it takes no proxy settings.")
+        say(f"Ask {url} for what you asked {settings.reverse_url} for; it takes no proxy settings.")
         return
     if settings.htpasswd is not None:
         url = url.replace("http://", "http://USER:PASSWORD@")
@@ -35,12 +38,12 @@ def announce(proxy: EmbeddedProxy) -> None:
         name: shlex.quote(value)
         for name, value in client_environment(url, str(_bundle(settings, proxy.confdir))).items()
     }
-    click.echo(f"CA certificate: {ca}")
-    click.echo("For a crawler in another shell:")
+    say(f"CA certificate: {ca}")
+    say("For a crawler in another shell:")
     first = " ".join(f"{name}={value}" for name, value in variables.items() if name in PROXY_VARIABLES)
     second = " ".join(f"{name}={value}" for name, value in variables.items() if name not in PROXY_VARIABLES)
-    click.echo(f"  export {first}")
-    click.echo(f"  export {second}")
+    say(f"  export {first}")
+    say(f"  export {second}")
 
 
 def preferred(addresses: list[tuple[str, int]]) -> tuple[str, int]:

@@ -14,12 +14,13 @@ from mitmproxy import master, options
 from mitmproxy.addons import core, next_layer, proxyserver, tlsconfig, upstream_auth
 
 from proxy_addon.access import PasswordFile
-from proxy_addon.addon import Paceproxy, os_error_text
+from proxy_addon.addon import Paceproxy
 from proxy_addon.authority import check_authority, prepare_confdir, share_bundle
 from proxy_addon.clock import SystemClock
 from proxy_addon.collector import Collector
 from proxy_addon.mitmproxy_options import set_options
 from proxy_addon.model import Event, Snapshot
+from proxy_addon.os_errors import os_error_text
 from proxy_addon.settings import SettingError, Settings
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,10 @@ class EmbeddedProxy:
     def shutdown(self) -> None:
         """Let `run` return. Requests in hand are lost: `drain` first."""
         self._proxy.shutdown()
+
+    def reopen_log(self) -> None:
+        """Go on in a new access log, where there is one."""
+        self._addon.access_log.reopen()
 
     async def drain(self, enough: asyncio.Event) -> None:
         """Take no new connections, and wait for the requests in hand: as long as the setting says, or until `enough`.

@@ -29,9 +29,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2
 _CONTINUED = "\n    "
 
 
+def without_userinfo(text: str) -> str:
+    """The text with the users and passwords in its URLs left out."""
+    return _USERINFO.sub("[redacted]@", text)
+
+
 def clean(text: str) -> str:
     """The text without credentials, and with control characters (but line ends and tabs) written out."""
-    text = _USERINFO.sub("[redacted]@", text)
+    text = without_userinfo(text)
     text = _CREDENTIALS.sub(r"\1\2[redacted]", text)
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 

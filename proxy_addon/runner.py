@@ -5,6 +5,8 @@ import asyncio
 from proxy_addon import logs
 from proxy_addon.announcement import announce
 from proxy_addon.embedded import embedded
+from proxy_addon.log_file import STANDARD_OUTPUT
+from proxy_addon.setting_places import OFF
 from proxy_addon.settings import Settings
 from proxy_addon.signals import Signals
 
@@ -17,7 +19,7 @@ def serve(settings: Settings) -> int:
 
 async def _serve(settings: Settings) -> int:
     signals = Signals()
-    signals.install()
+    signals.install(reopens=settings.access_log not in (OFF, STANDARD_OUTPUT))
     try:
         async with embedded(settings) as proxy:
             # First: who reads that it listens may send a signal at once.

@@ -41,6 +41,7 @@ from proxy_addon.setting_lists import (
     Ports,
     Stalls,
 )
+from proxy_addon.setting_logs import LogPlace
 from proxy_addon.setting_places import (
     OFF,
     Address,
@@ -208,6 +209,11 @@ class Settings(BaseModel):
     """How long requests in hand may go on after SIGTERM."""
     set: Annotated[tuple[str, ...], Group.PROCESS, Options()] = ()
     """An option of mitmproxy; may be given several times."""
+    access_log: Annotated[str, Group.PROCESS, LogPlace()] = "off"
+    """Where to write a line of JSON for each request: a file, which may be moved away any time, or - for standard
+    output; off: nowhere."""
+    access_log_query: Annotated[bool, Group.PROCESS, Switch()] = True
+    """Write URLs there with their query, which may hold secrets; false: without."""
     log_level: Annotated[str, Group.PROCESS, Choice(("debug", "info", "warning", "error"))] = "info"
     """The least important messages that are logged: debug, info, warning or error."""
 

@@ -235,6 +235,26 @@ def test_what_it_refuses_ends_the_process_with_exit_code_2_and_one_line(confdir:
     assert re.fullmatch(r"paceproxy: listen cannot be listened on: .+\n", ended.stderr)
 
 
+def test_an_access_log_that_cannot_be_written_is_one_line_and_exit_code_2(
+    refused: Refused, confdir: Path, tmp_path: Path
+) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "none"
+    os.mkfifo(pipe)
+    assert refused(confdir, "--access-log", str(pipe)) == (
+        f"access_log cannot be written: nobody reads that pipe, got {pipe} (--access-log); "
+        "give the path of a file that this user may write, - for standard output, or off"
+    )
+    # Not even root may write it.
+    assert refused(confdir, "--access-log", "/proc/sys/kernel/osrelease") == (
+        "access_log cannot be written: Permission denied, got /proc/sys/kernel/osrelease (--access-log); "
+        "give the path of a file that this user may write, - for standard output, or off"
+    )
+    assert refused(confdir, PACE_ACCESS_LOG=str(folder / "access.log")) == (
+        f"access_log must be in a folder that exists, got {folder}/access.log (PACE_ACCESS_LOG); "
+        "give the path of a file in a folder that exists, - for standard output, or off"
+    )
+
+
 def test_a_port_in_use_is_one_line_and_exit_code_2(refused: Refused, confdir: Path) -> None:
     with closing(taken_port()) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -114,6 +114,8 @@ def test_the_defaults_are_those_of_the_contract(monkeypatch: pytest.MonkeyPatch)
         "ca_bundle": None,
         "drain": 25.0,
         "set": (),
+        "access_log": "off",
+        "access_log_query": True,
         "log_level": "info",
     }
 
