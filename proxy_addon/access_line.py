@@ -6,6 +6,7 @@ containers break lines. Where the lines go is in `access_log.py`.
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from proxy_addon.logs import without_userinfo
 from proxy_addon.model import RequestEnded
@@ -73,9 +74,18 @@ def _microseconds(seconds: float) -> int:
 
 
 def _seconds(microseconds: int) -> str:
-    return f"{microseconds // 1_000_000}.{microseconds % 1_000_000:06d}"
+    return f"{microseconds / 1e6:.6f}"
 
 
 def _time(at: float | None) -> str:
     # RFC 3339 in UTC and of one length: people and most programs read it, and as text it sorts by time.
-    return "null" if at is None else f'"{datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")[:26]}Z"'
+    if at is None:
+        return "null"
+    second, microseconds = divmod(round(at * 1e6), 1_000_000)
+    return f'"{_second(second)}.{microseconds:06d}Z"'
+
+
+@lru_cache(maxsize=1024)
+def _second(at: int) -> str:
+    # Most marks of most requests fall into the same few seconds, and this is what costs.
+    return datetime.fromtimestamp(at, UTC).isoformat()[:19]

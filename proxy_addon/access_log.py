@@ -44,7 +44,7 @@ class AccessLog:
     def reopen(self) -> None:
         """Go on in a new file, where the old one was moved away. That is noticed anyway; this is sooner."""
         if self._writer is not None:
-            self._writer.reopen()
+            self._writer.look()
 
     async def stop(self) -> None:
         """Write what there is. Harmless when it was not started."""

@@ -21,10 +21,10 @@ class LogFile:
         self._rest = b""
         """Of a line that a pipe has taken in part."""
 
-    def follow(self, *, anew: bool = False) -> None:
-        """Open it where it is not open, or where its path has become that of another file, or of none. `anew`: in any
-        case. Raises OSError; then it is not open."""
-        if self._fd is not None and (anew or self._is_moved()) and self.path != STANDARD_OUTPUT:
+    def follow(self) -> None:
+        """Open it where it is not open, or where its path has become that of another file, or of none. Raises OSError;
+        then it is not open."""
+        if self._fd is not None and self.path != STANDARD_OUTPUT and self._is_moved():
             self.close()
         if self._fd is None:
             self._fd = self._open()

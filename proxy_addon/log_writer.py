@@ -38,7 +38,6 @@ class LogWriter:
         self._lost_ever = 0
         self._wake = threading.Event()
         self._ending = False
-        self._anew = False
         self._trouble: OSError | None = None
         self._thread: threading.Thread | None = None
 
@@ -71,9 +70,8 @@ class LogWriter:
         if is_first_lost:
             logger.warning("%s takes no more lines, or too slowly: lines are lost.", self._file.path)
 
-    def reopen(self) -> None:
-        """The file has been moved away, or will be: go on in a new one."""
-        self._anew = True
+    def look(self) -> None:
+        """Look now whether the file was moved away, and go on in a new one then."""
         self._wake.set()
 
     async def stop(self) -> None:
@@ -103,9 +101,8 @@ class LogWriter:
 
     def _write(self) -> OSError | None:
         """All lines, as far as they go."""
-        anew, self._anew = self._anew, False
         try:
-            self._file.follow(anew=anew)
+            self._file.follow()
         except OSError as trouble:
             return trouble
         while batch := self._batch():

@@ -70,16 +70,6 @@ def test_a_file_that_was_moved_or_deleted_is_opened_anew(path: Path) -> None:
     assert path.read_bytes() == b"5\n"
 
 
-def test_it_can_be_opened_anew_on_demand(path: Path) -> None:
-    file = LogFile(str(path))
-    file.follow()
-    before = os.stat(path).st_ino
-    file.follow(anew=True)
-    assert file.append(b"1\n") == (2, None)
-    file.close()
-    assert (os.stat(path).st_ino, path.read_bytes()) == (before, b"1\n")
-
-
 def test_a_folder_that_vanished_is_an_error_until_it_is_back(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -191,7 +181,7 @@ def test_standard_output_is_never_moved(capfd: pytest.CaptureFixture[str]) -> No
     file = LogFile("-")
     file.follow()
     file.append(b"1\n")
-    file.follow(anew=True)
+    file.follow()
     file.append(b"2\n")
     file.close()
     assert capfd.readouterr().out == "1\n2\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy_addon import log_writer
 from proxy_addon.log_writer import LogWriter
 from tests.support.waiting import until
 
@@ -114,9 +115,26 @@ def test_a_file_that_was_moved_is_let_go_without_a_line(path: Path) -> None:
     writer.start()
     path.rename(path.with_suffix(".1"))
     until(path.exists, "it was opened anew")
-    path.rename(path.with_suffix(".2"))
-    writer.reopen()
+    asyncio.run(writer.stop())
+
+
+def test_it_looks_at_once_when_it_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "FLUSH_S", 3600.0)
+    writer = LogWriter(str(path))
+    writer.start()
+    path.rename(path.with_suffix(".1"))
+    writer.look()
     until(path.exists, "it was opened anew")
     writer.put(b"1\n")
     asyncio.run(writer.stop())
     assert path.read_bytes() == b"1\n"
+
+
+def test_much_is_written_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "FLUSH_S", 3600.0)
+    writer = LogWriter(str(path))
+    writer.start()
+    writer.put(b"x" * 40_000 + b"\n")
+    writer.put(b"y" * 40_000 + b"\n")
+    until(lambda: path.stat().st_size == 80_002, "a batch was written")
+    asyncio.run(writer.stop())

@@ -98,7 +98,7 @@ def test_each_request_has_one_line_however_it_ended(confdir: Path, log: Path) ->
     assert "dXNlcjpzZWNyZXQ" not in text
 
 
-def test_a_log_that_was_moved_goes_on_in_a_new_file_and_hup_says_so_at_once(confdir: Path, log: Path) -> None:
+def test_a_log_that_was_moved_goes_on_in_a_new_file_and_hup_ends_nothing(confdir: Path, log: Path) -> None:
     with Origin({"/": respond(200)}) as origin, Paceproxy("--access-log", str(log), confdir=confdir) as proxy:
         for number in range(3):
             curl(proxy.url, origin.url(f"/?{number}"))
