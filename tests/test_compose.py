@@ -70,7 +70,7 @@ def test_prometheus_takes_its_configuration_with_the_rules_and_scrapes_the_proxy
     file = CONFIG / "prometheus" / "prometheus.yaml"
     done = promtool.run("check", "config", str(file))
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    assert b"8 rules found" in done.stdout
+    assert b"9 rules found" in done.stdout
     (job,) = YAML(typ="safe").load(file.read_text())["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["paceproxy:9464"]}]
 

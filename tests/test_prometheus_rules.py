@@ -18,7 +18,7 @@ TESTS = ROOT / "tests" / "prometheus" / "paceproxy.rules.test.yaml"
 def test_prometheus_takes_the_rules() -> None:
     result = promtool.run("check", "rules", str(RULES))
     assert (result.returncode, result.stderr) == (0, b"")
-    assert b"8 rules found" in result.stdout
+    assert b"9 rules found" in result.stdout
 
 
 def test_the_alerts_are_raised_when_they_should_be_and_not_otherwise() -> None:
@@ -28,7 +28,7 @@ def test_the_alerts_are_raised_when_they_should_be_and_not_otherwise() -> None:
 
 def test_every_alert_is_tested() -> None:
     alerts = re.findall(r"- alert: (\w+)", RULES.read_text())
-    assert len(alerts) == 8
+    assert len(alerts) == 9
     assert set(re.findall(r"alertname: (\w+)", TESTS.read_text())) == set(alerts)
 
 
