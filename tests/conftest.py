@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
 from tests.support.origin import Origin
 
@@ -24,5 +25,11 @@ def secure_origin() -> Iterator[Origin]:
 
 @pytest.fixture(scope="session")
 def confdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for the proxy's CA. Making the CA's keys takes long, so that all tests share one."""
-    return tmp_path_factory.mktemp("confdir")
+    """A folder with a CA for the proxy. All tests share it: what the proxy makes by itself, with RSA, takes long to
+    make, and at each start as long to read as all the rest."""
+    folder = tmp_path_factory.mktemp("confdir")
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    certificate = authority.cert_pem.bytes()
+    (folder / "mitmproxy-ca.pem").write_bytes(authority.private_key_pem.bytes() + certificate)
+    (folder / "mitmproxy-ca-cert.pem").write_bytes(certificate)
+    return folder
