@@ -1,8 +1,6 @@
 """`paceproxy doctor`: what it says of an environment, with real proxies, origins and files."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ import pytest
 
 from tests.support.behaviours import respond
 from tests.support.clients import curl
+from tests.support.forked import run_forked
 from tests.support.origin import Origin
 from tests.support.ports import refusing_port
 from tests.support.proxy import Paceproxy
@@ -46,14 +45,8 @@ def proxy(tls: Origin) -> Iterator[Paceproxy]:
 
 def doctor(proxy: Paceproxy, url: str, environ: Mapping[str, str] | None = None, *, admin: str | None = None) -> Said:
     """Ask it in this environment, on a machine whose settings are those of the proxy."""
-    command = [sys.executable, "-m", "proxy_addon", f"--listen=127.0.0.1:{proxy.port}"]
-    done = subprocess.run(
-        [*command, "doctor", "--admin", admin or f"127.0.0.1:{proxy.admin_port}", url],
-        env={"PYTHONPATH": os.getcwd(), "PATH": os.environ["PATH"], **(environ or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    flags = [f"--listen=127.0.0.1:{proxy.port}", "doctor", "--admin", admin or f"127.0.0.1:{proxy.admin_port}"]
+    done = run_forked([*flags, url], {"PATH": os.environ["PATH"], **(environ or {})}, timeout=60)
     return Said(done.returncode, done.stdout + done.stderr)
 
 

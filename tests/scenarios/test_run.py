@@ -7,7 +7,15 @@ import sys
 from pathlib import Path
 
 from tests.support.behaviours import respond
-from tests.support.command_run import ROWS, OnTerminal, arguments, environment, run
+from tests.support.command_run import (
+    ROWS,
+    CommandOnTerminal,
+    OnTerminal,
+    arguments,
+    environment,
+    from_the_start,
+    run,
+)
 from tests.support.origin import Origin
 from tests.support.waiting import until
 
@@ -28,8 +36,8 @@ for url in sys.argv[1:]:
 """
 
 
-def on_terminal(confdir: Path, *command: str, flags: tuple[str, ...] = (), **further: str) -> OnTerminal:
-    return OnTerminal(arguments(confdir, command, flags), environment(**{"TERM": "xterm", **further}))
+def on_terminal(confdir: Path, *command: str, flags: tuple[str, ...] = (), **further: str) -> CommandOnTerminal:
+    return CommandOnTerminal(arguments(confdir, command, flags), environment(**{"TERM": "xterm", **further}))
 
 
 # --- what the command gets
@@ -155,7 +163,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_signals_go_to_the_command_which_the_proxy_outlives(confdir: Path, tmp_path: Path, origin: Origin) -> None:
     (tmp_path / "record.py").write_text(RECORD)
     with subprocess.Popen(
-        arguments(confdir, [sys.executable, str(tmp_path / "record.py"), origin.url("/")]),
+        from_the_start(confdir, [sys.executable, str(tmp_path / "record.py"), origin.url("/")]),
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -191,7 +199,7 @@ def test_ctrl_c_reaches_the_command_once(confdir: Path, tmp_path: Path) -> None:
 
 
 def test_ctrl_z_stops_it_and_fg_goes_on(confdir: Path) -> None:
-    line = " ".join(f"'{word}'" for word in arguments(confdir, ["cat"]))
+    line = " ".join(f"'{word}'" for word in from_the_start(confdir, ["cat"]))
     with OnTerminal(["bash", "--norc", "--noprofile", "-i"], environment(TERM="xterm", PS1="$ ", LINE=line)) as shell:
         shell.press('eval "$LINE"\n')
         shell.wait_for("status at")

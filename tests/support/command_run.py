@@ -1,4 +1,4 @@
-"""`paceproxy run` as a user starts it, without a terminal or on one: a process of its own, from its very start."""
+"""`paceproxy run` as a user starts it, without a terminal or on one: a process of its own."""
 
 import os
 import subprocess
@@ -12,6 +12,8 @@ from typing import Self
 
 import pyte
 
+from tests.support.forked import ForkedProcess, run_forked
+from tests.support.proxy import REAL_COMMAND
 from tests.support.waiting import until
 
 _GUARD_S = 60.0
@@ -28,23 +30,21 @@ def environment(**further: str) -> dict[str, str]:
 
 
 def arguments(confdir: Path, command: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
-    """`paceproxy … run COMMAND`, with rows in memory."""
-    own = ["--confdir", str(confdir), "--store", "memory:", *flags]
-    return [sys.executable, "-m", "proxy_addon", *own, "run", *command]
+    """`paceproxy` is to `run` this, with rows in memory."""
+    return ["--confdir", str(confdir), "--store", "memory:", *flags, "run", *command]
+
+
+def from_the_start(confdir: Path, command: Sequence[str]) -> list[str]:
+    """The same as a whole command line, for a process that is no fork."""
+    return [*REAL_COMMAND, *arguments(confdir, command)]
 
 
 def run(
     confdir: Path, command: Sequence[str], *flags: str, environ: Mapping[str, str] | None = None, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end, with standard input, output and error apart."""
-    return subprocess.run(
-        arguments(confdir, command, flags),
-        env={**environment(), **(environ or {})},
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=_GUARD_S,
-        check=False,
+    return run_forked(
+        arguments(confdir, command, flags), {**environment(), **(environ or {})}, given=given, timeout=_GUARD_S
     )
 
 
@@ -52,8 +52,8 @@ class OnTerminal:
     """A program on a terminal of its own, whose screen can be looked at and whose keys can be pressed."""
 
     def __init__(self, program: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._program = list(program)
-        self._environ = dict(environ)
+        self._program = program
+        self._environ = environ
         self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=1000, ratio=0.01)
         self._stream = pyte.ByteStream(self._screen)
         self._lock = threading.Lock()
@@ -63,15 +63,10 @@ class OnTerminal:
     def __enter__(self) -> Self:
         self._master, slave = os.openpty()
         termios.tcsetwinsize(slave, (ROWS, COLUMNS))
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE_TERMINAL, *self._program],
-            env=self._environ,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
+        try:
+            self._process = self._start(slave)
+        finally:
+            os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
@@ -86,6 +81,16 @@ class OnTerminal:
         # The end of the last who has the terminal open is the end of the reading.
         self._reader.join(_GUARD_S)
         os.close(self._master)
+
+    def _start(self, terminal: int) -> subprocess.Popen[bytes] | ForkedProcess:
+        return subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, *self._program],
+            env=self._environ,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -127,3 +132,12 @@ class OnTerminal:
             with self._lock:
                 self.written += data
                 self._stream.feed(data)
+
+
+class CommandOnTerminal(OnTerminal):
+    """`paceproxy` with these arguments, as a fork, on a terminal of its own."""
+
+    def _start(self, terminal: int) -> ForkedProcess:
+        return ForkedProcess(
+            self._program, self._environ, stdin=terminal, stdout=terminal, stderr=terminal, own_terminal=True
+        )

@@ -8,6 +8,7 @@ A stem process forks, for each command, a parent that waits for it: it tells the
 """
 
 import atexit
+import fcntl
 import functools
 import gc
 import importlib
@@ -19,26 +20,48 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import NoReturn, TextIO
 
 _LONGEST_MESSAGE_BYTES = 1 << 17
-_IMPORTED = ("proxy_addon.runner", "proxy_addon.store.memory", "proxy_addon.store.sqlite")
+_IMPORTED = (
+    "proxy_addon.runner",
+    "proxy_addon.store.memory",
+    "proxy_addon.store.sqlite",
+    # What the commands import besides.
+    "proxy_addon.bottom_line",
+    "proxy_addon.commands.doctor",
+    "proxy_addon.commands.run",
+    "proxy_addon.commands.status",
+    "proxy_addon.crawl_summary",
+)
 
 
-class ForkedCommand:
-    """`paceproxy` with these arguments and this environment; to be used like a `subprocess.Popen` of it."""
+class ForkedProcess:
+    """`paceproxy` with these arguments, environment and standard descriptors; else like a `subprocess.Popen` of it.
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        output, output_end = os.pipe()
+    With `own_terminal` it begins a session on the terminal that is its standard input.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        own_terminal: bool = False,
+    ) -> None:
         self._told, told_end = os.pipe()
-        message = json.dumps([list(arguments), dict(environment)]).encode()
+        message = json.dumps([list(arguments), dict(environment), own_terminal]).encode()
         try:
-            socket.send_fds(_stem(), [message], [output_end, told_end])
+            socket.send_fds(_stem(), [message], [stdin, stdout, stderr, told_end])
         finally:
-            os.close(output_end)
             os.close(told_end)
-        self.stdout: TextIO = open(output, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
         self.pid = self._told_number()
         self.returncode: int | None = None
 
@@ -72,6 +95,39 @@ class ForkedCommand:
         return int(told)
 
 
+class ForkedCommand(ForkedProcess):
+    """The same with nothing to read, and a pipe for all that it writes."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        output, output_end = os.pipe()
+        with open(os.devnull) as nothing:
+            try:
+                super().__init__(arguments, environment, stdin=nothing.fileno(), stdout=output_end, stderr=output_end)
+            finally:
+                os.close(output_end)
+        self.stdout: TextIO = open(output, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+
+
+def run_forked(
+    arguments: Sequence[str], environment: Mapping[str, str], *, given: str = "", timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, like `subprocess.run`, with standard input, output and error apart."""
+    # Files and not pipes: they take any amount while nobody reads.
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(3)]
+        files[0].write(given)
+        files[0].seek(0)
+        stdin, stdout, stderr = (file.fileno() for file in files)
+        process = ForkedProcess(arguments, environment, stdin=stdin, stdout=stdout, stderr=stderr)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        for written in files[1:]:
+            written.seek(0)
+        return subprocess.CompletedProcess(["paceproxy", *arguments], code, files[1].read(), files[2].read())
+
+
 @functools.cache
 def _stem() -> socket.socket:
     """The connection to the stem process, which is started when it is first asked for."""
@@ -92,33 +148,37 @@ def _arguments_of_a_new_process(asked: socket.socket) -> list[str] | None:
     """Fork for as long as somebody asks. Returns None in the stem process, and in each new one its arguments."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the parents
     while True:
-        message, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_MESSAGE_BYTES, 2)
+        message, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_MESSAGE_BYTES, 4)
         if not message:
             return None
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             asked.close()
-            output, told = descriptors
+            *standard, told = descriptors
             if (child := os.fork()) == 0:
                 os.close(told)
                 break
-            _tell_of(child, output, told)
+            _tell_of(child, standard, told)
         for descriptor in descriptors:
             os.close(descriptor)
-    for standard in (1, 2):
-        os.dup2(output, standard)
-    os.close(output)
-    arguments, environment = json.loads(message)
+    for number, descriptor in enumerate(standard):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    arguments, environment, own_terminal = json.loads(message)
+    if own_terminal:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
     return list(arguments)
 
 
-def _tell_of(child: int, output: int, told: int) -> NoReturn:
+def _tell_of(child: int, standard: Sequence[int], told: int) -> NoReturn:
     """Be the parent of a command."""
     try:
-        os.close(output)
+        for descriptor in standard:
+            os.close(descriptor)
         os.write(told, b"%d" % child)
         _, status = os.waitpid(child, 0)
         os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
@@ -140,4 +200,9 @@ if __name__ == "__main__":
         code = main()
         gc.collect()  # so that what was never awaited is told of, as at any exit
         gc.freeze()
-        sys.exit(code)
+        # As multiprocessing ends a fork. To take apart all that was imported would cost more than the command itself.
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
