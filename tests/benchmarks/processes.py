@@ -42,7 +42,7 @@ def running_origin(script: Path, *arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def running_proxy(command: Sequence[str]) -> Iterator[Proxy]:
+def running_proxy(command: Sequence[str], *, start_timeout_s: float = 30) -> Iterator[Proxy]:
     """Run a proxy that says where it listens."""
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     # To a file: a pipe that nobody empties would stop a proxy that logs every connection.
@@ -53,7 +53,7 @@ def running_proxy(command: Sequence[str]) -> Iterator[Proxy]:
         ) as process,
     ):
         try:
-            until(lambda: _ports(log.name) or process.poll() is not None, "the proxy listened", 30)
+            until(lambda: _ports(log.name) or process.poll() is not None, "the proxy listened", start_timeout_s)
             assert process.poll() is None, Path(log.name).read_text()
             ports = _ports(log.name)
             yield Proxy(process.pid, ports["proxy"], ports.get("admin", 0), Path(log.name))
