@@ -169,12 +169,12 @@ def test_a_reverse_proxy_paces_its_origin(confdir: Path, secure: bool) -> None:
 # --- HTTPS, HTTP/2 and WebSocket
 
 
-def test_https_with_our_ca(secure_origin: Origin, confdir: Path) -> None:
+def test_https_with_a_ca_that_the_proxy_has_made(secure_origin: Origin) -> None:
     secure_origin.script = {"/page": [respond(503), respond()]}
-    with Paceproxy("--upstream-ca", str(secure_origin.ca), *LADDER, confdir=confdir) as proxy:
+    with Paceproxy("--upstream-ca", str(secure_origin.ca), *LADDER) as proxy:
         with requests_session(proxy.url, ca=proxy.ca) as session:
             response = session.get(secure_origin.url("/page", host="localhost"), timeout=30)
-        assert stat.S_IMODE((confdir / "mitmproxy-ca.pem").stat().st_mode) == 0o600
+        assert stat.S_IMODE((proxy.confdir / "mitmproxy-ca.pem").stat().st_mode) == 0o600
     assert (response.status_code, response.content) == (200, b"ok")
     assert secure_origin.hits("/page") == 2
 
