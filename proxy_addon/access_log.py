@@ -26,6 +26,11 @@ class AccessLog:
         """Who is to be told of events: nobody where the log is off."""
         return () if self._writer is None else (self._observe,)
 
+    @property
+    def lost_lines(self) -> int:
+        """How many there was no room for, since the start."""
+        return 0 if self._writer is None else self._writer.lost
+
     def start(self) -> None:
         """Open it. Raises `SettingError`."""
         if self._writer is None:

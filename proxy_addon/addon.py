@@ -89,10 +89,10 @@ class Paceproxy:
         if settings.allow_networks:
             self.addons.append(ClientFilter(settings.allow_networks))
         store = open_store(settings.store)
+        self.access_log = log = AccessLog(settings)
         # The metrics ask the engine for a snapshot, and the engine tells the metrics what happens.
-        self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder))
+        self._metrics = Metrics(self.snapshot, rungs=len(settings.ladder), lost_lines=lambda: log.lost_lines)
         history = History()
-        self.access_log = AccessLog(settings)
         listeners = (self._metrics.observe, history.observe, Advice(settings).observe, *self.access_log.listeners)
         self.engine = Engine(settings, store, self._clock, (*listeners, *self._observers))
         self._egress = EgressGuard(settings.egress_deny)

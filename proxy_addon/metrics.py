@@ -122,9 +122,13 @@ class _Histogram:
 class Metrics(Collector):
     """Listens to the engine and answers a scrape. All of it on the event loop's thread."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], *, rungs: int) -> None:
-        """`snapshot` is asked at each scrape. `rungs` is the length of the ladder."""
+    def __init__(
+        self, snapshot: Callable[[], Snapshot], *, rungs: int, lost_lines: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`snapshot` and `lost_lines` (of the access log) are asked at each scrape. `rungs` is the length of the
+        ladder."""
         self._snapshot = snapshot
+        self._lost_lines = lost_lines
         self._rungs = rungs
         self._requests: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         self._attempts: dict[tuple[Outcome, ErrorName | None], int] = dict.fromkeys(_ATTEMPTS, 0)
@@ -246,6 +250,11 @@ class Metrics(Collector):
             "paceproxy_retry_after_capped",
             "Replies that asked for a longer wait than retry_after_cap.",
             value=self._retry_after_capped,
+        )
+        yield CounterMetricFamily(
+            "paceproxy_access_log_lost_lines",
+            "Lines of the access log that there was no room for: it could not be written, or not fast enough.",
+            value=self._lost_lines(),
         )
         yield CounterMetricFamily(
             "paceproxy_store_errors",

@@ -130,6 +130,7 @@ def test_every_metric_has_its_name_and_kind_and_says_what_it_is() -> None:
         "paceproxy_retry_after_capped": "counter",
         "paceproxy_store_up": "gauge",
         "paceproxy_store_errors": "counter",
+        "paceproxy_access_log_lost_lines": "counter",
         "paceproxy_build_info": "gauge",
     }
     assert all(family.documentation.endswith(".") for family in found.values())
@@ -213,6 +214,7 @@ def test_what_never_happened_is_0_and_not_absent() -> None:
     assert samples(metrics, "paceproxy_redials_total") == {(): 0}
     assert samples(metrics, "paceproxy_retry_after_capped_total") == {(): 0}
     assert samples(metrics, "paceproxy_store_errors_total") == {(): 0}
+    assert samples(metrics, "paceproxy_access_log_lost_lines_total") == {(): 0}
     assert samples(metrics, "paceproxy_request_duration_seconds_count") == {(): 0}
     assert samples(metrics, "paceproxy_wait_seconds_count") == {(): 0}
     assert samples(metrics, "paceproxy_attempt_duration_seconds_count") == {(): 0}

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect as websocket_connect
 
-from tests.support.behaviours import respond, silent, truncated
+from tests.support.behaviours import WebSocketEcho, respond, silent, truncated
 from tests.support.clients import RawClient, curl
 from tests.support.origin import Origin
 from tests.support.proxy import REAL_COMMAND, Paceproxy
@@ -43,6 +44,7 @@ def test_each_request_has_one_line_however_it_ended(confdir: Path, log: Path) ->
         "/missing": respond(404),
         "/cut": truncated(b"x" * 400_000, 500_000),
         "/silent": silent(),
+        "/socket": WebSocketEcho(),
     }
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -71,9 +73,12 @@ def test_each_request_has_one_line_however_it_ended(confdir: Path, log: Path) ->
             with peer:
                 peer.sendall(b"220 mail.example\r\n")
                 assert client.receive() == b"220 mail.example\r\n"
-        until(lambda: len(lines(log)) == 7, "seven requests had their lines")
+        with websocket_connect(origin.url("/socket").replace("http", "ws", 1), proxy=proxy.url) as websocket:
+            websocket.send("hello")
+            assert websocket.recv(timeout=10) == "echo:hello"
+        until(lambda: len(lines(log)) == 8, "eight requests had their lines")
         ended = sum(proxy.metrics().by("paceproxy_requests_total", "outcome").values())
-    assert ended == 7
+    assert ended == 8
     found = lines(log)
     names = ("method", "url", "status", "outcome", "error", "attempts", "stalls", "body_bytes")
     assert [tuple(line[name] for name in names) for line in found] == [
@@ -84,6 +89,7 @@ def test_each_request_has_one_line_however_it_ended(confdir: Path, log: Path) ->
         ("GET", f"http://{host}/silent", None, "abandoned", None, 1, 0, 0),
         ("GET", f"http://127.0.0.1:{proxy.admin_port}/", 508, "failure", "proxy_loop_detected", 1, 0, 109),
         ("CONNECT", raw, 200, "served", None, 1, 0, len(b"220 mail.example\r\n")),
+        ("GET", f"http://{host}/socket", 101, "served", None, 1, 0, len(b"\x81\x0aecho:hello" + b"\x88\x02\x03\xe8")),
     ]
     assert {line["client"] for line in found} == {"127.0.0.1"}
     assert found[0]["host"] == host
