@@ -5,15 +5,18 @@ a minute of theirs is a fraction of a second here.
 """
 
 import json
+import math
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.behaviours import respond
+from tests.support.behaviours import close, late, respond
 from tests.support.clients import RawClient
 from tests.support.origin import Origin
 from tests.support.prometheus import Prometheus
@@ -25,11 +28,15 @@ from tests.test_dashboard import PANELS
 ROOT = Path(__file__).parents[2]
 RULES = (ROOT / "config" / "prometheus" / "paceproxy.rules.yaml").read_text()
 SCALE = 75
-"""How much shorter than in the file the rules' durations are. None gets shorter than a scrape."""
+"""How much shorter than in the file the rules' durations are. None gets shorter than two scrapes."""
 DEADLINE_S = 40.0
 
 SICK = [f"127.0.0.{number}" for number in range(2, 16)]
 BLOCKED = "127.0.0.20"
+WELL = "127.0.0.30"
+BUSY = "127.0.0.31"
+DOWN_OR_ABSENT = 'ALERTS{alertname=~"PaceproxyDown|PaceproxyAbsent"}'
+STORE_ERRORS = ("Errors of the store, and redials", "A")
 
 
 def behave(request: Request) -> Behaviour:
@@ -38,13 +45,16 @@ def behave(request: Request) -> Behaviour:
         return respond(503)
     if name == BLOCKED:
         return respond(429, fields=[("Retry-After", "200")])
-    if request.path.startswith("/flaky"):
-        FLAKY[request.path] = FLAKY.get(request.path, 0) + 1
-        return respond(503) if FLAKY[request.path] == 1 else respond()
-    return respond()
+    first = request.path not in ASKED
+    ASKED.add(request.path)
+    if first and request.path.startswith("/flaky"):
+        return respond(503)
+    if first and request.path.startswith("/closing"):
+        return close()
+    return late(0.3, respond()) if name == BUSY else respond()
 
 
-FLAKY: dict[str, int] = {}
+ASKED: set[str] = set()
 
 
 def shortened(rules: str) -> str:
@@ -73,6 +83,10 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """No more requests; those that are held are given up."""
         self._over.set()
         self._thread.join(30)
         for client in self._open:
@@ -93,8 +107,16 @@ class Load:
 
     def _turn(self, proxy: Paceproxy, turn: int) -> None:
         port = self._origin.port
-        for path in ("/well", f"/flaky-{proxy.port}-{turn}"):
-            self._ask_and_forget(proxy, f"http://127.0.0.1:{port}{path}")
+        for name in ("127.0.0.1", BUSY):
+            self._ask_and_forget(proxy, f"http://{name}:{port}/flaky-{name}-{proxy.port}-{turn}")
+        with RawClient(proxy.port) as client:
+            # The connection that was kept for the second request has just ended.
+            for path in ("/", f"/closing-{proxy.port}-{turn}"):
+                client.get(f"http://{WELL}:{port}{path}")
+                assert client.answer().status == 200
+        for _ in range(4):
+            self._ask_and_forget(proxy, f"http://{BUSY}:{port}/")
+        self._ask_and_forget(proxy, f"http://{SICK[2]}:{port}/lost", "Pace-Window: 1")
         self._ask_and_forget(proxy, f"http://127.0.0.1:9/refused-{turn}")
         with RawClient(proxy.port) as impatient:
             impatient.get(f"http://{SICK[0]}:{port}/left")
@@ -109,8 +131,29 @@ class Load:
         self._open.append(client)
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Two proxies that share a store, what is asked of them, and the Prometheus that watches them."""
+
+    server: Prometheus
+    proxies: list[Paceproxy]
+    load: Load
+    store: Path
+
+    def value(self, expression: str) -> float:
+        """The greatest value among the series of the expression; 0 where there is none."""
+        values = [float(sample["value"][1]) for sample in self.server.query(asked(expression))]
+        return max((value for value in values if not math.isnan(value)), default=0.0)
+
+    def wait_for_alert(self, alert: str, **labels: str) -> None:
+        """Return once it was raised with these labels. Also one that is over meanwhile: some come and go."""
+        match = "".join(f', {label}="{value}"' for label, value in labels.items())
+        raised = f'max_over_time(ALERTS{{alertname="{alert}", alertstate="firing"{match}}}[5m])'
+        until(lambda: self.server.query(raised), f"{alert} was raised", DEADLINE_S, look_every_s=0.3)
+
+
 @pytest.fixture(scope="module")
-def watched(confdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def watched(confdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     store = tmp_path_factory.mktemp("store") / "hosts.sqlite3"
     flags = (
         *("--store", f"sqlite:///{store}", "--climb", "stall", "--ladder", "0,0.3,0.5,1", "--in-flight", "2"),
@@ -120,7 +163,7 @@ def watched(confdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         origin = stack.enter_context(Origin(behave, address="0.0.0.0"))
         proxies = [stack.enter_context(Paceproxy(*flags, confdir=confdir)) for _ in range(2)]
         config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
             "scrape_configs": [
                 {
                     "job_name": "paceproxy",
@@ -131,8 +174,8 @@ def watched(confdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         server = stack.enter_context(Prometheus(config, rules=shortened(RULES)))
         # So that rates have something to begin from.
         until(lambda: len(server.query("paceproxy_build_info")) == 2, "both proxies were scraped", DEADLINE_S)
-        stack.enter_context(Load(origin, proxies))
-        yield server
+        load = stack.enter_context(Load(origin, proxies))
+        yield Watched(server, proxies, load, store)
 
 
 def asked(expression: str) -> str:
@@ -144,12 +187,18 @@ def asked(expression: str) -> str:
     return expression
 
 
-def test_every_query_of_every_panel_has_data(watched: Prometheus) -> None:
-    missing = {(p["title"], t["refId"]): asked(t["expr"]) for p in PANELS for t in p["targets"]}
+def queries() -> dict[tuple[str, str], str]:
+    """The expressions of the dashboard by their panel's title and their letter."""
+    return {(panel["title"], target["refId"]): target["expr"] for panel in PANELS for target in panel["targets"]}
+
+
+def test_every_query_of_every_panel_has_data_and_more_than_zero(watched: Watched) -> None:
+    missing = queries()
+    del missing[STORE_ERRORS]  # in a test of its own
 
     def all_have_data() -> bool:
         for key, expression in list(missing.items()):
-            if any(sample["value"][1] != "NaN" for sample in watched.query(expression)):
+            if watched.value(expression) > 0:
                 del missing[key]
         return not missing
 
@@ -160,39 +209,50 @@ def test_every_query_of_every_panel_has_data(watched: Prometheus) -> None:
         raise
 
 
-def test_two_proxies_that_share_a_store_count_each_host_once(watched: Prometheus) -> None:
-    (slow,) = [panel for panel in PANELS if panel["title"] == "Slow hosts"]
-    expression = asked(slow["targets"][0]["expr"])
-
-    def counted() -> list[float]:
-        return [float(sample["value"][1]) for sample in watched.query(expression)]
-
-    # The sick ones, the blocked one once its block is a rung, and 127.0.0.1 while it stumbles.
+def test_two_proxies_that_share_a_store_count_each_host_once(watched: Watched) -> None:
+    slow = queries()["Slow hosts", "A"]
     seen: list[float] = []
 
     def all_slow() -> bool:
-        seen.extend(counted())
-        return bool(seen) and seen[-1] >= len(SICK)
+        seen.append(watched.value(slow))
+        return seen[-1] >= len(SICK)
 
     until(all_slow, "every sick host was slow", DEADLINE_S, look_every_s=0.5)
-    assert max(seen) <= len(SICK) + 2
+    # The sick ones, the blocked one once its block is a rung, and those two that stumble.
+    assert max(seen) <= len(SICK) + 3
 
 
-def test_the_variables_have_values(watched: Prometheus) -> None:
-    assert watched.label_values("job", "paceproxy_build_info") == ["paceproxy"]
-    assert len(watched.label_values("instance", 'paceproxy_build_info{job=~"paceproxy"}')) == 2
+def test_the_variables_have_values(watched: Watched) -> None:
+    assert watched.server.label_values("job", "paceproxy_build_info") == ["paceproxy"]
+    assert len(watched.server.label_values("instance", 'paceproxy_build_info{job=~"paceproxy"}')) == 2
 
 
 @pytest.mark.parametrize(
     "alert", ["PaceproxyHostPaused", "PaceproxyManyHostsSlow", "PaceproxyClientsGiveUp", "PaceproxyLineGrows"]
 )
-def test_the_alert_is_raised(watched: Prometheus, alert: str) -> None:
-    seen: set[str] = set()
+def test_the_alert_is_raised(watched: Watched, alert: str) -> None:
+    watched.wait_for_alert(alert)
 
-    def raised() -> bool:
-        seen.update(watched.firing())
-        return alert in seen or bool(
-            watched.query(f'max_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[5m])')
-        )
 
-    until(raised, f"{alert} was raised", DEADLINE_S, look_every_s=0.5)
+# From here on each test breaks something.
+
+
+def test_a_store_that_cannot_be_used_is_seen_and_told_of(watched: Watched) -> None:
+    assert watched.value(queries()[STORE_ERRORS]) == 0
+    with closing(sqlite3.connect(watched.store, isolation_level=None)) as another:
+        another.execute("BEGIN IMMEDIATE")  # and never ends: nobody else can write
+        watched.wait_for_alert("PaceproxyStoreDown", job="paceproxy")
+        until(lambda: watched.value(queries()[STORE_ERRORS]) > 0, "the errors were seen", DEADLINE_S, look_every_s=0.3)
+        assert watched.value(queries()["Store", "A"]) == 0
+
+
+def test_a_proxy_that_ends_is_told_of_and_then_that_there_is_none(watched: Watched) -> None:
+    watched.load.end()
+    ended, left = watched.proxies
+    instances = [f"127.0.0.1:{proxy.admin_port}" for proxy in (ended, left)]
+    ended.kill()
+    watched.wait_for_alert("PaceproxyDown", instance=instances[0])
+    assert {sample["metric"].get("instance") for sample in watched.server.query(DOWN_OR_ABSENT)} == {instances[0]}
+    left.kill()
+    watched.wait_for_alert("PaceproxyDown", instance=instances[1])
+    watched.wait_for_alert("PaceproxyAbsent")

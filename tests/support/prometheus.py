@@ -19,6 +19,8 @@ import pytest
 from tests.support.waiting import until
 
 _START_TIMEOUT_S = 30.0
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Past any proxy of the environment. One for all: to build one takes longer than an answer."""
 
 
 def program() -> str:
@@ -104,7 +106,7 @@ class Prometheus:
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
     def _get(self, path: str, form: bytes | None = None) -> bytes:
-        with _direct().open(self._url + path, form, timeout=10) as response:
+        with _DIRECT.open(self._url + path, form, timeout=10) as response:
             body: bytes = response.read()
             return body
 
@@ -116,8 +118,3 @@ class Prometheus:
         except OSError:
             return False
         return True
-
-
-def _direct() -> urllib.request.OpenerDirector:
-    """Past any proxy of the environment."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
