@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,20 @@ def test_prometheus_takes_its_configuration_with_the_rules_and_scrapes_the_proxy
     assert b"9 rules found" in done.stdout
     (job,) = YAML(typ="safe").load(file.read_text())["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["paceproxy:9464"]}]
+
+
+def test_without_containers_the_documented_commands_make_prometheus_scrape_the_proxy(tmp_path: Path) -> None:
+    page = (CONFIG.parent / "docs" / "monitoring.md").read_text("utf-8")
+    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    rewrite, serve = commands.splitlines()
+    shutil.copytree(CONFIG / "prometheus", tmp_path / "config" / "prometheus")
+    subprocess.run(rewrite, shell=True, cwd=tmp_path, check=True, timeout=60)
+    (file,) = re.findall(r"--config\.file=(\S+)", serve)
+    done = promtool.run("check", "config", str(tmp_path / file))
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    assert b"9 rules found" in done.stdout
+    (job,) = YAML(typ="safe").load((tmp_path / file).read_text())["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [str(load({}, {}).settings.admin_address)]}]
 
 
 def test_grafana_finds_prometheus_and_the_dashboard_without_a_hand() -> None:

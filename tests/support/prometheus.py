@@ -94,6 +94,13 @@ class Prometheus:
         result: list[dict[str, Any]] = json.loads(answer)["data"]["result"]
         return result
 
+    def history(self, expression: str, *, since: float, to: float, step_s: float) -> list[dict[str, Any]]:
+        """The series of an expression between two Unix times, each with its values."""
+        form = {"query": expression, "start": str(since), "end": str(to), "step": str(step_s)}
+        answer = self._get("/api/v1/query_range", urllib.parse.urlencode(form).encode())
+        result: list[dict[str, Any]] = json.loads(answer)["data"]["result"]
+        return result
+
     def label_values(self, label: str, match: str) -> list[str]:
         """The values that a label has in the series that match."""
         path = f"/api/v1/label/{label}/values?" + urllib.parse.urlencode({"match[]": match})
