@@ -3,17 +3,21 @@
 import asyncio
 import errno
 import logging
+import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
 
+from proxy_addon.admin import accepting
 from proxy_addon.admin.probes import probe_routes
 from proxy_addon.admin.server import AdminHandler, AdminServer, ExpectedHosts, Route
 from proxy_addon.metrics import Metrics
 from proxy_addon.model import Outcome, RequestEnded, Snapshot
 from tests.support.admin import ask, ask_raw, parsed, run
+from tests.support.waiting import until
 
 
 def listener(address: str, port: int = 0) -> socket.socket:
@@ -566,5 +570,79 @@ def test_one_connection_serves_many_scrapes() -> None:
                 assert await reader.readuntil(b"ready\n") != b""
             writer.close()
             await writer.wait_closed()
+
+    run(scenario())
+
+
+def test_no_more_than_so_many_are_served_at_once_and_who_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "MAX_CONNECTIONS", 2)
+
+    async def scenario() -> None:
+        async with serving() as address:
+            first = await asyncio.open_connection(*address)
+            second = await asyncio.open_connection(*address)
+            for _, writer in (first, second):
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await first[0].readline(), await second[0].readline()) == (b"HTTP/1.1 200 OK\r\n",) * 2
+            third, writer = await asyncio.open_connection(*address)
+            assert await third.read() == b""
+            writer.close()
+            first[1].close()
+            status = 0
+            while status != 200:  # until the server has noticed
+                with suppress(ConnectionError, IndexError):
+                    status = (await ask(address, "/healthz")).status
+            second[1].close()
+
+    run(scenario())
+
+
+def test_where_no_file_can_be_opened_it_says_so_once_and_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(accepting, "RETRY_S", 0.01)
+
+    async def scenario() -> None:
+        async with serving() as address:
+            client = socket.socket()
+            with closing(client):
+                # As many files as are open now, and not one more.
+                before = resource.getrlimit(resource.RLIMIT_NOFILE)
+                free = os.dup(client.fileno())
+                os.close(free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+                try:
+                    client.setblocking(False)
+                    await asyncio.get_running_loop().sock_connect(client, address)
+                    await asyncio.to_thread(until, lambda: caplog.records, "the server has said so")
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+                request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                await asyncio.get_running_loop().sock_sendall(client, request)
+                assert (await asyncio.get_running_loop().sock_recv(client, 15)) == b"HTTP/1.1 200 OK"
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario())
+    assert {record.message for record in caplog.records} == {
+        "admin: a connection has to wait, since the process can open no more files: Too many open files."
+    }
+
+
+def test_it_can_be_stopped_while_a_connection_has_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        with socket.socket() as client:
+            client.setblocking(False)
+            async with serving() as address:
+                before = resource.getrlimit(resource.RLIMIT_NOFILE)
+                free = os.dup(client.fileno())
+                os.close(free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+                try:
+                    await asyncio.get_running_loop().sock_connect(client, address)
+                    await asyncio.to_thread(until, lambda: caplog.records, "the server has said so")
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            with pytest.raises(ConnectionError):
+                await asyncio.get_running_loop().sock_recv(client, 1)
 
     run(scenario())

@@ -17,9 +17,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import TracebackType
 from typing import Any
 
-from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler
 
+from proxy_addon.admin.accepting import BoundedServer, Door
 from proxy_addon.admin.guard import Guard
 
 IDLE_CONNECTION_S = 120.0
@@ -157,7 +157,8 @@ class AdminServer:
         self._names = frozenset(name.lower() for name in names)
         self._token = token
         self._on_stop = on_stop
-        self._server: HTTPServer | None = None
+        self._server: BoundedServer | None = None
+        self._door: Door | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen on every address of `host`, on one port (0: any that is free), and return the first.
@@ -180,14 +181,14 @@ class AdminServer:
             expected_hosts=expected,
             guard=Guard(loopback=loopback, token=self._token),
         )
-        self._server = HTTPServer(
+        self._server = BoundedServer(
             application,
             max_header_size=MAX_REQUEST_BYTES,
             max_body_size=MAX_REQUEST_BYTES,
             idle_connection_timeout=IDLE_CONNECTION_S,
             body_timeout=IDLE_CONNECTION_S,
         )
-        self._server.add_sockets(sockets)
+        self._door = Door(self._server, sockets)
         return addresses[0][0], addresses[0][1]
 
     async def stop(self) -> None:
@@ -195,7 +196,8 @@ class AdminServer:
         server, self._server = self._server, None
         if server is not None:
             self._on_stop()
-            server.stop()
+            assert self._door is not None, "it has one since `start`"
+            self._door.close()
             await server.close_all_connections()
 
 
