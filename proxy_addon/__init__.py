@@ -39,9 +39,11 @@ internal and may change in any release. One direction: layer → pacing → engi
     start, signals, draining                   runner.py, signals.py, embedded.py (mitmproxy_options.py, authority.py),
                                                announcement.py, addon.py
     metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin/probes.py
-    admin address, JSON API, events            admin/ (server; api, guard, documents, history, events, status_page)
+    admin address, JSON API, events            admin/ (server, accepting; api, guard, documents, history, events,
+                                               status_page)
     which variable which client reads          client_variables.py; what follows: diagnosis.py, proxy_probe.py
     status and host commands                   commands/status.py, commands/host.py, admin_client.py, status_text.py
+    who is asked is not trusted                terminal_text.py (what it says), bounded_call.py (how long it takes)
     a crawl to see it at work                  demo.py
     access log                                 access_log.py; access_line.py (what it says), log_writer.py (its thread),
                                                log_file.py

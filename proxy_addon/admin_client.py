@@ -7,22 +7,31 @@ import http.client
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Annotated
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from proxy_addon.bounded_call import within
 from proxy_addon.setting_places import Address
 from proxy_addon.setting_tokens import read_token
 from proxy_addon.settings import SettingError, Settings
+from proxy_addon.terminal_text import printable
 
 TIMEOUT_S = 10.0
 """How long an answer may take; twice as long as a store that is locked."""
 SILENCE_S = 40.0
 """How long the events may be silent: more than two heartbeats."""
-_LONGEST_SHOWN = 300
-"""Characters of what a server says: it stays one readable line."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Of an answer, or of one event: what 100,000 hosts would take."""
 _HERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where this machine reaches who listens on all interfaces."""
+
+
+type Moment = Annotated[float, Field(ge=0, lt=253_370_764_800)]
+"""Unix seconds of a year that a clock can show, up to 9998."""
+type Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+type Count = Annotated[int, Field(ge=0)]
 
 
 class LastStallShown(BaseModel):
@@ -31,7 +40,7 @@ class LastStallShown(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     error: str
-    at: float
+    at: Moment
 
 
 class HostShown(BaseModel):
@@ -40,13 +49,13 @@ class HostShown(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     host: str
-    rung: int
-    pace_s: float
-    floor_s: float
-    waiting: int
-    next_slot_at: float
-    blocked_until: float | None
-    paused_until: float | None
+    rung: Count
+    pace_s: Seconds
+    floor_s: Seconds
+    waiting: Count
+    next_slot_at: Moment
+    blocked_until: Moment | None
+    paused_until: Moment | None
     last_stall: LastStallShown | None
 
 
@@ -55,11 +64,11 @@ class StatusShown(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    at: float
+    at: Moment
     hosts: list[HostShown]
-    healthy_hosts: int
-    waiting: int
-    in_flight: int
+    healthy_hosts: Count
+    waiting: Count
+    in_flight: Count
     store_up: bool
 
 
@@ -94,7 +103,9 @@ class AdminClient:
         fields = {"Content-Type": "application/json", "Pace-Admin": "change"}
         if self._token is not None:
             fields["Authorization"] = f"Bearer {self._token}"
-        answer = self._ask("POST", f"/api/hosts/{quote(host, safe='')}", json.dumps(change), fields)
+        answer = self._ask(
+            "POST", f"/api/hosts/{quote(host, safe='', errors='surrogateescape')}", json.dumps(change), fields
+        )
         with self._understood():
             return HostShown.model_validate_json(answer)
 
@@ -103,7 +114,9 @@ class AdminClient:
         with self._answered("GET", "/api/events", timeout_s=SILENCE_S) as response:
             if response.getheader("Content-Type", "").partition(";")[0] != "text/event-stream":
                 raise self._other_server()
-            while line := response.readline():
+            while line := response.readline(MAX_ANSWER_BYTES + 1):
+                if len(line) > MAX_ANSWER_BYTES:
+                    raise self._other_server()
                 if line.startswith(b"data: "):
                     yield line.removeprefix(b"data: ")
         raise AdminError(f"the proxy at http://{self._address} has ended; start it again")
@@ -113,8 +126,17 @@ class AdminClient:
             return StatusShown.model_validate_json(event)
 
     def _ask(self, method: str, path: str, body: str | None = None, fields: Mapping[str, str] | None = None) -> bytes:
-        with self._answered(method, path, body, fields) as response:
-            return response.read()
+        def whole() -> bytes:
+            with self._answered(method, path, body, fields) as response:
+                answer = response.read(MAX_ANSWER_BYTES + 1)
+            if len(answer) > MAX_ANSWER_BYTES:
+                raise self._other_server()
+            return answer
+
+        try:
+            return within(TIMEOUT_S, whole)
+        except TimeoutError as error:
+            raise self._no_answer(str(error)) from error
 
     @contextmanager
     def _answered(
@@ -124,22 +146,18 @@ class AdminClient:
         body: str | None = None,
         fields: Mapping[str, str] | None = None,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """A response of status 200. Raises `AdminError`, also for what happens while it is read."""
-        connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout_s)
+        connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout_s or TIMEOUT_S)
         try:
             connection.request(method, path, body, dict(fields or {}))
-            response = connection.getresponse()
-            if response.status != 200:
-                raise self._refused(response.read(65536))
-            yield response
+            with connection.getresponse() as response:
+                if response.status != 200:
+                    raise self._refused(response.read(65536))
+                yield response
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise AdminError(
-                f"no proxy answers at http://{self._address} ({reason}); start paceproxy, or give the --admin address "
-                "that it has announced"
-            ) from error
+            raise self._no_answer(error.strerror or str(error)) from error
         except http.client.HTTPException as error:
             raise self._other_server() from error
         finally:
@@ -158,6 +176,12 @@ class AdminClient:
         except (ValueError, TypeError, KeyError, RecursionError):
             return self._other_server()
         return AdminError(printable(problem)) if isinstance(problem, str) else self._other_server()
+
+    def _no_answer(self, reason: str) -> AdminError:
+        return AdminError(
+            f"no proxy answers at http://{self._address} ({reason}); start paceproxy, or give the --admin address "
+            "that it has announced"
+        )
 
     def _other_server(self) -> AdminError:
         return AdminError(
@@ -178,9 +202,3 @@ def client_of(settings: Settings) -> AdminClient:
         )
     token_file = settings.admin_token_file
     return AdminClient(address, token=None if token_file is None else read_token(token_file))
-
-
-def printable(text: str) -> str:
-    """In one line of bounded length, without what would move a terminal's cursor."""
-    shown = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
-    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."

@@ -3,12 +3,15 @@
 Pure. The facts are gathered by `commands/doctor.py`; which client reads which variable is in `client_variables.py`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from proxy_addon.client_variables import CLIENTS, Way, authority, way
+
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Grade(StrEnum):
@@ -110,9 +113,13 @@ def trusting(found: Mapping[str, Way], environ: Mapping[str, str], refusals: Map
 
 
 def masked(proxy: str) -> str:
-    """A proxy's URL without user and password."""
-    place = urlsplit(proxy)
-    return place._replace(netloc=place.netloc.rpartition("@")[2]).geturl()
+    """What names a proxy, without user and password: also where it is no URL, or where a password holds a `/`.
+
+    Whatever stands before the last `@` may be one, and what is left says enough.
+    """
+    _, at, place = proxy.rpartition("@")
+    scheme = _SCHEME.match(proxy)
+    return f"{scheme[0] if scheme else ''}{place}" if at else proxy
 
 
 def _grouped(found: Mapping[str, Way], *, proxied: bool) -> Iterable[tuple[Way, list[str]]]:

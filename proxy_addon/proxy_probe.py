@@ -8,21 +8,27 @@ command.
 import base64
 import contextlib
 import http.client
+import os
 import ssl
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote
 
 from http_sf import Token
 
+from proxy_addon.bounded_call import within
 from proxy_addon.field_values import structured_list
+from proxy_addon.terminal_text import printable
 
 _CONNECT_S = 5.0
+_SHAKE_HANDS_S = 15.0
+"""How long it may take to find out who listens, or to have a tunnel: a connection of the proxy's own may be part of it.
+A name that cannot be looked up, or an answer that comes letter by letter, takes no longer."""
 WINDOW_S = 20
 """How long the proxy may try for: somebody is watching."""
 _ANSWER_S = WINDOW_S + 60.0
 """How long the answer may take: what is under way when the window closes may finish (40 s with the usual settings)."""
-
-
 _TEXT_BYTES = 4096
 """Of an answer's body that is looked at: those of a Paceproxy are shorter."""
 
@@ -46,14 +52,17 @@ class Answer:
 def identify(proxy: SplitResult) -> Answer:
     """Ask whatever listens there for itself: a Paceproxy says that this is a loop. Raises `NoAnswer`."""
     connection = http.client.HTTPConnection(_host(proxy), _port(proxy), timeout=_CONNECT_S)
-    with contextlib.closing(connection):
-        return _ask(connection, "/", {})
+    return _bounded(_SHAKE_HANDS_S, lambda: _ask(connection, "/", {}))
 
 
 def refuses_certificate(proxy: SplitResult, host: str, port: int, authorities: str) -> str | None:
     """Why a client that trusts the certificates in this file does not trust what the proxy shows it for `host`;
     None where it does. Nothing is sent to the host. Raises `NoAnswer`."""
     try:
+        # Before it is opened: a pipe would wait for who writes, and a device may have no end.
+        mode = os.stat(authorities).st_mode
+        if not stat.S_ISREG(mode):
+            return "it is a folder" if stat.S_ISDIR(mode) else "it is no regular file"
         context = ssl.create_default_context(cafile=authorities)
     except FileNotFoundError:
         return "there is no such file"
@@ -61,15 +70,16 @@ def refuses_certificate(proxy: SplitResult, host: str, port: int, authorities: s
         return "it holds no certificates"
     except OSError as error:
         return f"it cannot be read ({_words(error)})"
-    connection = _tunnel(proxy, host, port, context)
-    with contextlib.closing(connection):
-        try:
-            connection.connect()
-        except ssl.SSLCertVerificationError as error:
-            return str(error.verify_message).rstrip(".")
-        except (OSError, http.client.HTTPException) as error:
-            raise NoAnswer(_words(error)) from error
-    return None
+
+    def connect() -> str | None:
+        with contextlib.closing(_tunnel(proxy, host, port, context)) as connection:
+            try:
+                connection.connect()
+            except ssl.SSLCertVerificationError as error:
+                return printable(str(error.verify_message).rstrip("."))
+        return None
+
+    return _bounded(_SHAKE_HANDS_S, connect)
 
 
 def get(proxy: SplitResult, url: SplitResult, authorities: str | None) -> Answer:
@@ -83,19 +93,23 @@ def get(proxy: SplitResult, url: SplitResult, authorities: str | None) -> Answer
     else:
         connection = _tunnel(proxy, _host(url), url.port or 443, _context(authorities))
         connection.timeout = _ANSWER_S
-    with contextlib.closing(connection):
-        return _ask(connection, target, fields | {"Host": _authority(url)})
+    return _bounded(_ANSWER_S, lambda: _ask(connection, target, fields | {"Host": _authority(url)}))
+
+
+def _bounded[Result](limit_s: float, ask: Callable[[], Result]) -> Result:
+    try:
+        return within(limit_s, ask)
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: of what cannot be a host's name
+        raise NoAnswer(printable(_words(error))) from error
 
 
 def _ask(connection: http.client.HTTPConnection, target: str, fields: dict[str, str]) -> Answer:
-    try:
+    with contextlib.closing(connection):
         connection.request("GET", target, headers=fields)
         response = connection.getresponse()
         ours = _is_made_by_us(response.headers.get_all("Proxy-Status", []))
         text = response.read(_TEXT_BYTES).decode("utf-8", "replace").partition("\n")[0] if ours else ""
-    except (OSError, http.client.HTTPException) as error:
-        raise NoAnswer(_words(error)) from error
-    return Answer(response.status, response.reason, ours, text.removeprefix("paceproxy: "))
+    return Answer(response.status, printable(response.reason), ours, printable(text.removeprefix("paceproxy: ")))
 
 
 def _is_made_by_us(lines: list[str]) -> bool:
@@ -118,10 +132,10 @@ def _context(authorities: str | None) -> ssl.SSLContext:
 
 
 def _credentials(proxy: SplitResult) -> dict[str, str]:
-    if not proxy.username:
+    if proxy.username is None:
         return {}
     pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"}
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode(errors='surrogateescape')).decode('ascii')}"}
 
 
 def _host(place: SplitResult) -> str:

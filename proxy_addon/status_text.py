@@ -10,8 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proxy_addon.admin_client import HostShown, StatusShown, printable
+from proxy_addon.admin_client import HostShown, StatusShown
 from proxy_addon.model import ErrorName
+from proxy_addon.terminal_text import printable
 
 _REASONS: dict[str, str] = {
     ErrorName.HTTP_RESPONSE_TIMEOUT: "no answer in time",

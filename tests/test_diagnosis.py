@@ -2,6 +2,8 @@
 
 from urllib.parse import urlsplit
 
+import pytest
+
 from proxy_addon import diagnosis
 from proxy_addon.diagnosis import Finding, Grade
 
@@ -40,3 +42,24 @@ def test_no_variable_at_all_is_a_problem() -> None:
     found = diagnosis.ways(SHOP, ALL)
     trust = diagnosis.trusting(found, ALL, {})
     assert [finding.grade for finding in trust if "no trust" in finding.text] == [Grade.PROBLEM] * 4
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "127.0.0.1:8080"),
+        ("http://user:secret@proxy.example:3128/", "http://proxy.example:3128/"),
+        # Without a scheme, as curl and others take it, what stands before the colon is none.
+        ("user:secret@proxy.example:3128", "proxy.example:3128"),
+        ("http:user:secret@proxy.example", "proxy.example"),
+        # No URLs, but what people write who do not escape their passwords.
+        ("http://user:se/cret@proxy.example:3128", "http://proxy.example:3128"),
+        ("http://user:se@cret@proxy.example", "http://proxy.example"),
+        ("http://user:se://cret@proxy.example", "http://proxy.example"),
+        ("user:se/x://cret@proxy.example", "proxy.example"),
+        ("http://user:secret@[::1", "http://[::1"),
+    ],
+)
+def test_no_credentials_are_shown_however_a_proxy_is_written(named: str, shown: str) -> None:
+    assert diagnosis.masked(named) == shown

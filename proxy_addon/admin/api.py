@@ -110,6 +110,10 @@ class _HostHandler(JsonHandler):
         self._body = bytearray()
         cast(HTTP1Connection, self.request.connection).set_max_body_size(MAX_DISCARDED_BYTES)
 
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        # What is no UTF-8 is the name of no host, and is told so in the same words.
+        return value.decode("utf-8", "replace")
+
     def prepare(self) -> None:
         super().prepare()
         if not self._finished and self.request.method == "POST":

@@ -5,7 +5,7 @@ What is judged is in `diagnosis.py`, what is asked in `proxy_probe.py`.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import click
 
@@ -16,13 +16,17 @@ from proxy_addon.diagnosis import Finding, Grade
 from proxy_addon.hosts import host_key
 from proxy_addon.proxy_probe import NoAnswer
 from proxy_addon.setting_places import Address
-from proxy_addon.settings import Settings
+from proxy_addon.settings import SettingError, Settings
 from proxy_addon.status_text import host_reason
+from proxy_addon.terminal_text import one_line
 
 _PROBLEMS = 1
 """Exit code: something is wrong."""
 _BAD_REQUEST = 400
 _PROXY_AUTHENTICATION_REQUIRED = 407
+_USUAL_PORTS = {"http": 80, "https": 443}
+_AS_IT_IS = "!#$%&'()*+,/:;=?@[]~"
+"""What may stand in a path or a query, escapes that are there already included (RFC 3986, appendix A)."""
 
 
 @click.command("doctor")
@@ -44,18 +48,30 @@ def command(invocation: Invocation, url: str, admin: str | None) -> int:
     worst = 0
     for finding in _findings(place, invocation, admin):
         label = click.style(f"{finding.grade:<8}", fg=colours[finding.grade], bold=finding.grade is Grade.PROBLEM)
-        click.echo(f"{label} {finding.text}")
+        click.echo(f"{label} {one_line(finding.text)}")
         if finding.grade is Grade.PROBLEM:
             worst = _PROBLEMS
     return worst
 
 
 def _parsed(url: str) -> SplitResult:
-    place = urlsplit(url)
-    with suppress(ValueError):  # A port that is no number.
+    """The page's URL as a client writes it on the wire: in ASCII, and without user, password and fragment."""
+    with suppress(ValueError):  # A port that is no number, say.
+        place = urlsplit(url)
         if place.scheme in ("http", "https") and place.hostname and place.port != 0:
-            return place
+            authority = host_key(place.scheme, place.hostname, place.port or _USUAL_PORTS[place.scheme])
+            path, query = (quote(part, safe=_AS_IT_IS, errors="surrogateescape") for part in (place.path, place.query))
+            return SplitResult(place.scheme, authority, path, query, "")
     raise CommandError(f"{diagnosis.masked(url)!r} is no URL of a page; give one such as https://shop.example/")
+
+
+def _proxy_place(named: str) -> SplitResult | None:
+    """The URL of a Paceproxy that a variable may name; None where this is none."""
+    with suppress(ValueError):  # A port that is no number, a bracket that is left open.
+        place = urlsplit(named if "://" in named else f"http://{named}")
+        if place.scheme == "http" and place.hostname and place.port != 0:
+            return place
+    return None
 
 
 def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> Iterator[Finding]:
@@ -64,9 +80,9 @@ def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> 
     found = diagnosis.ways(place, environ)
     yield from diagnosis.proxying(found)
     named = diagnosis.proxy_of(found) or f"http://{_reachable(settings.listen_address)}"
-    proxy = urlsplit(named if "://" in named else f"http://{named}")
-    shown = diagnosis.masked(proxy.geturl())
-    if proxy.scheme != "http":
+    proxy = _proxy_place(named)
+    shown = diagnosis.masked(named if "://" in named else f"http://{named}")
+    if proxy is None:
         yield Finding(Grade.PROBLEM, f"{shown} is no URL of a Paceproxy, which is reached by http://HOST:PORT.")
         return
     try:
@@ -82,7 +98,7 @@ def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> 
         yield Finding(Grade.PROBLEM, f"What listens at {shown} is no Paceproxy: it answered {answer.status}.")
         return
     yield Finding(Grade.OK, f"A Paceproxy listens at {shown}.")
-    host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+    host, port = place.hostname or "", place.port or _USUAL_PORTS[place.scheme]
     yield _on_the_host(settings, host_key(place.scheme, host, port))
     authorities = None
     if place.scheme == "https":
@@ -103,7 +119,7 @@ def _on_the_host(settings: Settings, host: str) -> Finding:
     """Before the page is asked for: what comes of that may change it."""
     try:
         status = client_of(settings).status()
-    except AdminError as failure:
+    except (AdminError, SettingError) as failure:
         return Finding(Grade.NOTE, f"Whether the host is slow cannot be told: {failure}.")
     slow = next((one for one in status.hosts if one.host == host), None)
     if slow is None:
@@ -112,7 +128,7 @@ def _on_the_host(settings: Settings, host: str) -> Finding:
 
 
 def _on_the_page(proxy: SplitResult, place: SplitResult, authorities: str | None) -> Iterator[Finding]:
-    url = diagnosis.masked(place.geturl())
+    url = place.geturl()
     try:
         answer = proxy_probe.get(proxy, place, authorities)
     except NoAnswer as failure:

@@ -33,6 +33,8 @@ def command(
 
     Exit code 1 if no proxy answers, or it refuses.
     """
+    if not name.strip():
+        raise CommandError("NAME must be a host as paceproxy status shows it, got an empty one")
     change: dict[str, object] = {"action": action}
     if (given := _seconds(action, seconds)) is not None:
         change["seconds"] = given

@@ -97,7 +97,7 @@ class _Changes:
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
-        self._queue: queue.Queue[StatusShown | AdminError] = queue.Queue()
+        self._queue: queue.Queue[StatusShown | Exception] = queue.Queue()
         threading.Thread(target=self._read, name="events", daemon=True).start()
 
     def next(self, timeout_s: float | None) -> StatusShown | None:
@@ -106,7 +106,7 @@ class _Changes:
             item = self._queue.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        if isinstance(item, AdminError):
+        if isinstance(item, Exception):
             raise item
         return item
 
@@ -114,5 +114,5 @@ class _Changes:
         try:
             for event in self._client.events():
                 self._queue.put(self._client.read_event(event))
-        except AdminError as error:
+        except Exception as error:  # whatever it is, who waits for the next must hear of it
             self._queue.put(error)

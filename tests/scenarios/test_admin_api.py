@@ -190,8 +190,8 @@ def test_a_host_that_nobody_asked_for_is_not_there(proxy: Paceproxy, name: str) 
     assert slow_hosts(proxy) == []
 
 
-def test_a_name_that_is_no_text_is_refused(proxy: Paceproxy) -> None:
-    assert ask(proxy.admin_port, "GET", "/api/hosts/%ff")[0] == 400
+def test_a_name_that_is_no_text_is_that_of_no_host(proxy: Paceproxy) -> None:
+    assert ask(proxy.admin_port, "GET", "/api/hosts/%ff")[0] == 404
 
 
 @pytest.mark.parametrize(

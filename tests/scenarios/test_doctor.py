@@ -11,7 +11,7 @@ from tests.support.behaviours import respond
 from tests.support.clients import curl
 from tests.support.forked import run_forked
 from tests.support.origin import Origin
-from tests.support.ports import refusing_port
+from tests.support.ports import greeting_port, refusing_port
 from tests.support.proxy import Paceproxy
 
 
@@ -185,3 +185,71 @@ def test_what_is_no_url_is_refused(proxy: Paceproxy, url: str) -> None:
     said = doctor(proxy, url)
     assert said.code == 2
     assert said.text == f"paceproxy: {url!r} is no URL of a page; give one such as https://shop.example/\n"
+
+
+@pytest.mark.parametrize("url", ["http://[::1/", "http://user:secret@[::1", "http://shop.example:99999/"])
+def test_what_looks_like_a_url_and_is_none_is_refused_without_its_credentials(proxy: Paceproxy, url: str) -> None:
+    said = doctor(proxy, url)
+    assert said.code == 2
+    shown = url.replace("user:secret@", "")
+    assert said.text == f"paceproxy: {shown!r} is no URL of a page; give one such as https://shop.example/\n"
+
+
+def test_a_url_is_sent_as_clients_write_it(proxy: Paceproxy, origin: Origin) -> None:
+    said = doctor(proxy, origin.url("/gr\u00fc\u00dfe%20/a b?q=\u00fc&r=%41#part"), all_set(proxy))
+    assert said.code == 0
+    assert [request.path for request in origin.requests] == ["/gr%C3%BC%C3%9Fe%20/a%20b?q=%C3%BC&r=%41"]
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ("http://user:secret@127.0.0.1:99999", "http://127.0.0.1:99999"),
+        ("http://user:secret@[::1", "http://[::1"),
+        ("http://user:sec/ret@127.0.0.1:9", "http://127.0.0.1:9"),
+        ("socks5://user:secret@127.0.0.1:9", "socks5://127.0.0.1:9"),
+        ("user:secret@127.0.0.1:0", "http://127.0.0.1:0"),
+    ],
+)
+def test_what_is_no_proxys_url_is_told_without_its_credentials(
+    proxy: Paceproxy, origin: Origin, named: str, shown: str
+) -> None:
+    said = doctor(proxy, origin.url("/"), {"http_proxy": named})
+    assert said.code == 1
+    assert f"{shown} is no URL of a Paceproxy, which is reached by http://HOST:PORT." in said.problems
+    assert "sec" not in said.text
+
+
+def test_what_a_hostile_proxy_says_does_nothing_to_the_terminal(proxy: Paceproxy, origin: Origin) -> None:
+    hostile = (
+        b"HTTP/1.1 502 \x1b[31mred\r\nProxy-Status: paceproxy; error=destination_unavailable\r\n"
+        b"Content-Length: 10\r\n\r\n\x1b]0;x\x07\xff\xff\n!"
+    )
+    with greeting_port(hostile) as port:
+        said = doctor(proxy, origin.url("/"), {"http_proxy": f"http://127.0.0.1:{port}"})
+    assert said.problems[-1].endswith(" did not come: 502 ?[31mred, from the proxy itself: ?]0;x?\ufffd\ufffd")
+    with greeting_port(b"\x1b[31m\x00garbage\r\n\r\n") as port:
+        said = doctor(proxy, origin.url("/"), {"http_proxy": f"http://127.0.0.1:{port}"})
+    assert said.problems[-1].startswith(f"No proxy answers at http://127.0.0.1:{port}: ?[31m?garbage")
+
+
+def test_certificates_that_are_no_file_are_told_and_not_waited_for(
+    proxy: Paceproxy, tls: Origin, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    files = {"CURL_CA_BUNDLE": f"{tmp_path}", "SSL_CERT_FILE": f"{tmp_path}/pipe", "REQUESTS_CA_BUNDLE": "/dev/zero"}
+    said = doctor(proxy, tls.url("/"), all_set(proxy) | files)
+    assert said.code == 1
+    assert [line.split(": ")[1].split(".")[0] for line in said.problems] == [
+        "it is a folder",
+        "it is no regular file",
+        "it is no regular file",
+    ]
+
+
+def test_without_any_admin_address_the_rest_is_told(proxy: Paceproxy, origin: Origin) -> None:
+    said = doctor(proxy, origin.url("/"), all_set(proxy), admin="off")
+    assert said.code == 0
+    assert said.lines("ok")[-1] == f"{origin.url('/')} came: 200 OK."
+    (told,) = (line for line in said.lines("note") if line.startswith("Whether"))
+    assert told.startswith("Whether the host is slow cannot be told: admin must say where the running proxy has its ")

@@ -1,6 +1,7 @@
 """`paceproxy status` and `paceproxy host`, asked of a real proxy: what they print, and what they do."""
 
 import json
+import math
 import os
 import pty
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy_addon import admin_client
 from proxy_addon.cli import main
 from tests.support.clients import RawClient
 from tests.support.json_api import change
@@ -105,6 +107,8 @@ def test_as_json_it_is_exactly_the_list_of_the_api(
         (["HOST", "resume", "5"], 2, "resume takes no SECONDS, got '5'"),
         (["HOST", "stop"], 2, "'stop' is not one of 'resume', 'pause', 'floor'"),
         (["HOST"], 2, "Missing argument"),
+        (["", "resume"], 2, "NAME must be a host as paceproxy status shows it, got an empty one"),
+        (["\udcff\x1b", "resume"], 1, "The proxy has not been asked for the host "),
     ],
 )
 def test_what_cannot_be_done_to_a_host_is_told_in_a_line(
@@ -157,6 +161,76 @@ def test_another_server_there_is_not_believed(
         for port in (origin.port, mail):
             assert main([*arguments, "--admin", f"127.0.0.1:{port}"], environ={}) == 1
             assert f"what answers at http://127.0.0.1:{port} is not the admin address" in capsys.readouterr().err
+
+
+HOST = {
+    "host": "a.example",
+    "rung": 1,
+    "pace_s": 2.0,
+    "floor_s": 0.0,
+    "waiting": 3,
+    "next_slot_at": 1010.0,
+    "blocked_until": None,
+    "paused_until": None,
+    "last_stall": {"error": "rate_limited", "at": 990.0},
+}
+STATUS = {"at": 1000.0, "hosts": [HOST], "healthy_hosts": 1, "waiting": 3, "in_flight": 0, "store_up": True}
+
+
+def answering(status: object, media_type: str = "application/json") -> bytes:
+    """A whole response of a server that says this, whatever it is asked."""
+    body = json.dumps(status)
+    return f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("next_slot_at", value) for value in (1e300, math.nan, math.inf, -1.0)),
+        *(("paused_until", value) for value in (1e300, math.nan, 10**30)),
+        *(("pace_s", value) for value in (math.nan, math.inf, -1.0)),
+        *(("rung", value) for value in (-1, 0.5, math.nan)),
+    ],
+)
+def test_numbers_that_no_proxy_sends_are_not_believed(
+    name: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with greeting_port(answering({**STATUS, "hosts": [{**HOST, name: value}]})) as port:
+        assert main(["status", "--admin", f"127.0.0.1:{port}"], environ={}) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "is not the admin address of this version" in printed.err
+
+
+def test_hostile_names_do_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = {**HOST, "host": "\x1b[2Ja\u202e\x07b", "last_stall": {"error": "\x1b]0;x\x07", "at": 990.0}}
+    with greeting_port(answering({**STATUS, "hosts": [hostile]})) as port:
+        assert main(["status", "--admin", f"127.0.0.1:{port}"], environ={}) == 0
+    printed = capsys.readouterr().out
+    assert "?[2Ja??b" in printed
+    assert "?]0;x?" in printed
+    assert not set(printed) & {"\x1b", "\x07", "\u202e"}
+
+
+@pytest.mark.parametrize("arguments", CALLS)
+def test_an_answer_without_end_is_not_read_to_its_end(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_client, "MAX_ANSWER_BYTES", 1000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: "
+    with greeting_port(head + b"x" * 2000) as port:
+        assert main([*arguments, "--admin", f"127.0.0.1:{port}"], environ={}) == 1
+        assert f"what answers at http://127.0.0.1:{port} is not the admin address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["status", "--json"], ["host", "a", "resume"]])
+def test_an_answer_that_does_not_come_is_given_up(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_client, "TIMEOUT_S", 0.05)
+    with greeting_port(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 O") as port:
+        assert main([*arguments, "--admin", f"127.0.0.1:{port}"], environ={}) == 1
+        assert f"no proxy answers at http://127.0.0.1:{port} (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("admin", ["off", "127.0.0.1:0"])
