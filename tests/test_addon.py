@@ -27,6 +27,7 @@ from proxy_addon.settings import SettingError, Settings
 from tests.support.behaviours import respond
 from tests.support.clients import RawClient, curl
 from tests.support.clock import FakeClock
+from tests.support.forked import MITMDUMP, run_forked
 from tests.support.origin import Origin
 from tests.support.proxy import Samples
 from tests.support.waiting import until
@@ -125,9 +126,8 @@ def mitmdump(confdir: Path, *options: str) -> list[str]:
 
 def refused_start(confdir: Path, *options: str) -> str:
     """What a mitmdump says that ends by itself, with an exit code that is not 0."""
-    ended = subprocess.run(
-        mitmdump(confdir, *options), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_GUARD_S
-    )
+    arguments = mitmdump(confdir, *options)[1:]
+    ended = run_forked(arguments, os.environ, timeout=_GUARD_S, program=MITMDUMP)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 

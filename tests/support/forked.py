@@ -1,4 +1,4 @@
-"""The command in a process of its own, forked from one that has imported all it needs.
+"""The command, or mitmdump, in a process of its own, forked from one that has imported all it needs.
 
 Importing mitmproxy takes a second of CPU, and there are more than a hundred starts in a run of the tests. What is
 forked has imported and done nothing else: the command itself begins in the new process, with its own arguments,
@@ -27,7 +27,11 @@ from contextlib import ExitStack
 from typing import NoReturn, TextIO
 
 _LONGEST_MESSAGE_BYTES = 1 << 17
+PACEPROXY = "proxy_addon.cli:main"
+MITMDUMP = "mitmproxy.tools.main:mitmdump"
 _IMPORTED = (
+    "mitmproxy.tools.dump",
+    "mitmproxy.tools.main",
     "proxy_addon.runner",
     "proxy_addon.store.memory",
     "proxy_addon.store.sqlite",
@@ -41,7 +45,7 @@ _IMPORTED = (
 
 
 class ForkedProcess:
-    """`paceproxy` with these arguments, environment and standard descriptors; else like a `subprocess.Popen` of it.
+    """A program with these arguments, environment and standard descriptors; else like a `subprocess.Popen` of it.
 
     With `own_terminal` it begins a session on the terminal that is its standard input.
     """
@@ -55,9 +59,10 @@ class ForkedProcess:
         stdout: int,
         stderr: int,
         own_terminal: bool = False,
+        program: str = PACEPROXY,
     ) -> None:
         self._told, told_end = os.pipe()
-        message = json.dumps([list(arguments), dict(environment), own_terminal]).encode()
+        message = json.dumps([program, list(arguments), dict(environment), own_terminal]).encode()
         try:
             socket.send_fds(_stem(), [message], [stdin, stdout, stderr, told_end])
         finally:
@@ -78,7 +83,7 @@ class ForkedProcess:
             select.select([self._told], [], [], timeout)
         code = self.poll()
         if code is None:
-            raise subprocess.TimeoutExpired("paceproxy", timeout or 0.0)
+            raise subprocess.TimeoutExpired("forked", timeout or 0.0)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -96,7 +101,7 @@ class ForkedProcess:
 
 
 class ForkedCommand(ForkedProcess):
-    """The same with nothing to read, and a pipe for all that it writes."""
+    """`paceproxy` with nothing to read, and a pipe for all that it writes."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         output, output_end = os.pipe()
@@ -109,7 +114,12 @@ class ForkedCommand(ForkedProcess):
 
 
 def run_forked(
-    arguments: Sequence[str], environment: Mapping[str, str], *, given: str = "", timeout: float
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    given: str = "",
+    timeout: float,
+    program: str = PACEPROXY,
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end, like `subprocess.run`, with standard input, output and error apart."""
     # Files and not pipes: they take any amount while nobody reads.
@@ -118,14 +128,14 @@ def run_forked(
         files[0].write(given)
         files[0].seek(0)
         stdin, stdout, stderr = (file.fileno() for file in files)
-        process = ForkedProcess(arguments, environment, stdin=stdin, stdout=stdout, stderr=stderr)
+        process = ForkedProcess(arguments, environment, stdin=stdin, stdout=stdout, stderr=stderr, program=program)
         try:
             code = process.wait(timeout)
         finally:
             process.kill()
         for written in files[1:]:
             written.seek(0)
-        return subprocess.CompletedProcess(["paceproxy", *arguments], code, files[1].read(), files[2].read())
+        return subprocess.CompletedProcess([program, *arguments], code, files[1].read(), files[2].read())
 
 
 @functools.cache
@@ -144,8 +154,8 @@ def _stem() -> socket.socket:
     return ours
 
 
-def _arguments_of_a_new_process(asked: socket.socket) -> list[str] | None:
-    """Fork for as long as somebody asks. Returns None in the stem process, and in each new one its arguments."""
+def _begin_new_processes(asked: socket.socket) -> tuple[str, list[str]] | None:
+    """Fork for as long as somebody asks. Returns None in the stem process, in each new one program and arguments."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the parents
     while True:
         message, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_MESSAGE_BYTES, 4)
@@ -164,14 +174,14 @@ def _arguments_of_a_new_process(asked: socket.socket) -> list[str] | None:
     for number, descriptor in enumerate(standard):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    arguments, environment, own_terminal = json.loads(message)
+    program, arguments, environment, own_terminal = json.loads(message)
     if own_terminal:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
-    return list(arguments)
+    return program, arguments
 
 
 def _tell_of(child: int, standard: Sequence[int], told: int) -> NoReturn:
@@ -192,12 +202,14 @@ if __name__ == "__main__":
     # Whoever looks through what was imported copies it, page by page: in a fork nobody needs to.
     gc.collect()
     gc.freeze()
-    new = _arguments_of_a_new_process(socket.socket(fileno=int(sys.argv[1])))
+    new = _begin_new_processes(socket.socket(fileno=int(sys.argv[1])))
     if new is not None:
-        from proxy_addon.cli import main
-
-        sys.argv = ["paceproxy", *new]
-        code = main()
+        module, _, function = new[0].partition(":")
+        sys.argv = [function, *new[1]]
+        try:
+            code = getattr(importlib.import_module(module), function)()
+        except SystemExit as end:
+            code = end.code
         gc.collect()  # so that what was never awaited is told of, as at any exit
         gc.freeze()
         # As multiprocessing ends a fork. To take apart all that was imported would cost more than the command itself.
@@ -205,4 +217,4 @@ if __name__ == "__main__":
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(code or 0)
