@@ -100,7 +100,7 @@ class Paceproxy:
         self._admin = assemble(
             settings,
             self._clock,
-            Operations.of(self.engine),
+            Operations.of(self.engine, self._clock),
             history,
             about=self._about,
             expose=self._metrics.expose,

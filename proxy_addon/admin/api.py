@@ -18,6 +18,7 @@ from proxy_addon.admin.documents import Document, host_document, host_documents
 from proxy_addon.admin.guard import CHANGE_FIELD, ChangeAsked, Guard
 from proxy_addon.admin.host_changes import BadChange, Floor, HostChange, Pause, Resume, parse_change
 from proxy_addon.admin.server import Route
+from proxy_addon.clock import Clock
 from proxy_addon.engine import Engine
 from proxy_addon.hosts import keys_of
 from proxy_addon.model import HostView, Snapshot
@@ -35,7 +36,10 @@ logger = logging.getLogger(__name__)
 class Operations:
     """The engine, as far as it is seen and operated from here."""
 
+    now: Callable[[], float]
+    """Unix seconds."""
     snapshot: Callable[[], Snapshot]
+    """All hosts: with thousands of them it takes a while."""
     view: Callable[[str], HostView | None]
     """None: it has never heard of this host."""
     resume: Callable[[str], Awaitable[HostView]]
@@ -44,9 +48,9 @@ class Operations:
     """These two raise ValueError, with a text for people, for a number that is not sensible."""
 
     @classmethod
-    def of(cls, engine: Engine) -> Self:
+    def of(cls, engine: Engine, clock: Clock) -> Self:
         """Those of a whole engine."""
-        return cls(engine.snapshot, engine.view, engine.resume, engine.pause, engine.set_floor)
+        return cls(clock.now, engine.snapshot, engine.view, engine.resume, engine.pause, engine.set_floor)
 
     async def make(self, host: str, change: HostChange) -> HostView:
         """Make the change; the host as it is then."""
@@ -145,7 +149,7 @@ class _HostHandler(JsonHandler):
 
     def get(self, name: str) -> None:
         if (view := self._known(name)) is not None:
-            self.send(host_document(view, at=self._operations.snapshot().at))
+            self.send(host_document(view, at=self._operations.now()))
 
     head = get
 
@@ -162,7 +166,7 @@ class _HostHandler(JsonHandler):
             self.answer(HTTPStatus.BAD_REQUEST, str(error))
             return
         logger.info("%s was %s by an operator at %s.", view.host, change, self.request.remote_ip)
-        self.send(host_document(view, at=self._operations.snapshot().at))
+        self.send(host_document(view, at=self._operations.now()))
 
     def _known(self, name: str) -> HostView | None:
         """The host of this name; None, and that is answered, where there is none."""
