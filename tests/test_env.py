@@ -1,5 +1,6 @@
 """`paceproxy env`: variables that a shell, Docker and Kubernetes take as they are meant, and what it refuses."""
 
+import os
 import shutil
 import stat
 import subprocess
@@ -12,8 +13,9 @@ from proxy_addon.ca_bundle import join
 from proxy_addon.cli import main
 from proxy_addon.client_environment import client_environment
 from proxy_addon.shell_syntax import SYNTAXES
+from tests.support.forked import run_forked
 from tests.support.origin import Origin
-from tests.support.proxy import REAL_COMMAND, Paceproxy
+from tests.support.proxy import Paceproxy
 from tests.support.waiting import until
 
 _GUARD_S = 60.0
@@ -291,9 +293,9 @@ def test_a_folder_shared_with_clients_has_the_bundle_before_the_proxy_is_ready_a
 
 def test_a_bundle_that_cannot_be_written_where_clients_wait_for_it_ends_the_start(tmp_path: Path) -> None:
     # A folder's rights do not hold for root, but nobody can write a file here.
-    command = [*REAL_COMMAND, "--listen", "127.0.0.1:0", "--admin", "off", "--store", "memory:"]
-    command += ["--confdir", str(tmp_path), "--ca-bundle", "/proc/ca.pem"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_GUARD_S, check=False)
+    flags = ["--listen", "127.0.0.1:0", "--admin", "off", "--store", "memory:"]
+    flags += ["--confdir", str(tmp_path), "--ca-bundle", "/proc/ca.pem"]
+    done = run_forked(flags, os.environ, timeout=_GUARD_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("paceproxy: ca_bundle cannot be written: ")
     assert done.stderr.endswith(
