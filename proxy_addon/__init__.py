@@ -36,6 +36,7 @@ internal and may change in any release. One direction: layer → pacing → engi
     a command with a proxy of its own          commands/run.py, child.py (signals), bottom_line.py (progress),
                                                crawl_summary.py (its words)
     variables and certificates for clients     client_environment.py, ca_bundle.py, shell_syntax.py
+    how many files may be open                 open_files.py
     start, signals, draining                   runner.py, signals.py, embedded.py (mitmproxy_options.py, authority.py),
                                                announcement.py, addon.py
     metrics, probes                            metrics.py, gauges.py, loop_lag.py, admin/probes.py

@@ -11,6 +11,8 @@ from proxy_addon.clock import Clock
 from proxy_addon.dispatch import Dispatch
 from proxy_addon.host_local import Happened, Host
 
+LEAST_S = 0.001
+"""What is shorter is shown as nothing, and makes no difference to a host."""
 LONGEST_PAUSE_S = 86_400.0
 """A day: a pause is for a while, and who forgets one finds the host crawled again on the next day."""
 HIGHEST_FLOOR_S = 3600.0
@@ -40,9 +42,9 @@ class Operator:
         the end there is no probe, since the pause says nothing of the host's health: it goes on as it was, and a host
         that was well gets those who waited in batches that double. Raises ValueError.
         """
-        if not 0 < seconds <= LONGEST_PAUSE_S:
+        if not LEAST_S <= seconds <= LONGEST_PAUSE_S:
             raise ValueError(
-                f"a pause must be above 0 and at most {LONGEST_PAUSE_S:g} seconds (a day), got {seconds!r:.40}; "
+                f"a pause must be from {LEAST_S:g} to {LONGEST_PAUSE_S:g} seconds (a day), got {seconds!r:.40}; "
                 "to end one, resume the host"
             )
         now = self._clock.now()
@@ -53,9 +55,9 @@ class Operator:
 
         It holds until an operator changes it. Late attempts are not made to such a host. Raises ValueError.
         """
-        if not 0 <= seconds <= HIGHEST_FLOOR_S:
+        if seconds != 0 and not LEAST_S <= seconds <= HIGHEST_FLOOR_S:
             raise ValueError(
-                f"a floor must be from 0 (none) to {HIGHEST_FLOOR_S:g} seconds between two attempts, "
+                f"a floor must be 0 (none) or from {LEAST_S:g} to {HIGHEST_FLOOR_S:g} seconds between two attempts, "
                 f"got {seconds!r:.40}; "
                 "to have nothing sent, pause the host"
             )

@@ -6,6 +6,7 @@ from proxy_addon import logs
 from proxy_addon.announcement import announce
 from proxy_addon.embedded import embedded
 from proxy_addon.log_file import STANDARD_OUTPUT
+from proxy_addon.open_files import raise_limit
 from proxy_addon.setting_places import OFF
 from proxy_addon.settings import Settings
 from proxy_addon.signals import Signals
@@ -14,6 +15,7 @@ from proxy_addon.signals import Signals
 def serve(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Raises `SettingError` where it cannot start."""
     logs.configure(settings.log_level)
+    raise_limit()
     return asyncio.run(_serve(settings))
 
 
