@@ -4,17 +4,20 @@ The authority itself is mitmproxy's, which makes it when it is given the folder.
 """
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mitmproxy import certs
 
-from proxy_addon.ca_bundle import bundle_path, keep_bundle
+from proxy_addon.ca_bundle import bundle_path, confdir_path, keep_bundle
 from proxy_addon.settings import SettingError, Settings
 
 
 def prepare_confdir(settings: Settings) -> Path:
     """The folder of the CA, for its owner's eyes only where we make it."""
-    confdir = Path(settings.confdir).expanduser()
+    confdir = confdir_path(settings)
     try:
         confdir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(confdir, os.W_OK | os.X_OK) and not (confdir / "mitmproxy-ca.pem").exists():
@@ -27,6 +30,26 @@ def prepare_confdir(settings: Settings) -> Path:
             remedy="give a folder that can be written to",
         ) from error
     return confdir
+
+
+@contextmanager
+def alone_with_authority(confdir: Path) -> Iterator[None]:
+    """No other proxy looks for an authority here, or makes one, meanwhile.
+
+    Two that both found none would each make one, and clients of the first would be given the certificate of the second.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    folder = os.open(confdir, os.O_RDONLY)
+    try:
+        # Ends with the descriptor, also where the process is killed.
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def check_authority(confdir: Path) -> None:

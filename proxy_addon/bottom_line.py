@@ -59,7 +59,10 @@ class BottomLine:
         """Put this there, cut off at the edge; an empty text takes the line away."""
         if self._terminal is None or not in_foreground(self._terminal):
             return
-        size = os.get_terminal_size(self._terminal)
+        try:
+            size = os.get_terminal_size(self._terminal)
+        except OSError:
+            return
         if not text or size.lines < _LEAST_ROWS or not self._reads_by_line():
             self.hide()
             return
@@ -90,13 +93,17 @@ class BottomLine:
 
     def _reads_by_line(self) -> bool:
         assert self._terminal is not None
-        return bool(termios.tcgetattr(self._terminal)[3] & termios.ICANON)
+        try:
+            return bool(termios.tcgetattr(self._terminal)[3] & termios.ICANON)
+        except termios.error:
+            # It is gone.
+            return False
 
     def _write(self, text: str) -> bool:
         assert self._terminal is not None
         try:
             os.write(self._terminal, text.encode())
-        except BlockingIOError:
-            # Its output is stopped: the next time.
+        except OSError:
+            # Its output is stopped: the next time. Or it is gone, and there is none.
             return False
         return True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import certifi
 
-from proxy_addon.settings import Settings
+from proxy_addon.settings import SettingError, Settings
 
 BUNDLE_NAME = "paceproxy-ca-bundle.pem"
 """Beside the certificate authority, in the confdir."""
@@ -67,6 +67,19 @@ def own_certificate(confdir: Path) -> str:
     # Whoever brings an authority along may have brought only the file that mitmproxy reads: key and certificate.
     path = confdir / CA_NAME
     return read_certificates(path if path.exists() else confdir / "mitmproxy-ca.pem")
+
+
+def confdir_path(settings: Settings) -> Path:
+    """The folder of the authority, which need not be there."""
+    try:
+        return Path(settings.confdir).expanduser()
+    except RuntimeError as error:
+        raise SettingError(
+            "confdir",
+            "cannot be found: this user has no home folder",
+            value=settings.confdir,
+            remedy="set HOME, or give the path of a folder that can be written to",
+        ) from error
 
 
 def bundle_path(settings: Settings, confdir: Path) -> Path:

@@ -156,7 +156,12 @@ class Child:
         return 128 - code if code < 0 else code
 
     def _reap(self) -> int:
-        _, status = os.waitpid(self._pid, 0)
+        # As the first process of a container we are the parent of all whose parent has ended, and bury them, too.
+        whom = -1 if os.getpid() == 1 else self._pid
+        while True:
+            ended, status = os.waitpid(whom, 0)
+            if ended == self._pid:
+                break
         # At once: the number may soon be another process's.
         self.ended = True
         return status

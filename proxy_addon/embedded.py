@@ -15,7 +15,7 @@ from mitmproxy.addons import core, next_layer, proxyserver, tlsconfig, upstream_
 
 from proxy_addon.access import PasswordFile
 from proxy_addon.addon import Paceproxy
-from proxy_addon.authority import check_authority, prepare_confdir, share_bundle
+from proxy_addon.authority import alone_with_authority, check_authority, prepare_confdir, share_bundle
 from proxy_addon.clock import SystemClock
 from proxy_addon.collector import Collector
 from proxy_addon.mitmproxy_options import set_options
@@ -100,7 +100,6 @@ async def embedded(
     `observers` are told what happens, as it happens.
     """
     confdir = prepare_confdir(settings)
-    check_authority(confdir)
     proxy = master.Master(options.Options())
     clock = SystemClock()
     addon = Paceproxy(settings, clock, observers)
@@ -114,7 +113,9 @@ async def embedded(
     collector = Collector(clock, held=lambda: addon.engine.waiting, ended=lambda: addon.engine.ended)
     with ExitStack() as undo:
         try:
-            set_options(proxy.options, settings, confdir, undo)
+            with alone_with_authority(confdir):
+                check_authority(confdir)
+                set_options(proxy.options, settings, confdir, undo)
             # Before it is ready: who waits for that needs the bundle next.
             share_bundle(settings, confdir)
             await addon.start()

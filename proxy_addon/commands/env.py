@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from proxy_addon.ca_bundle import CA_NAME, bundle_path, keep_bundle
+from proxy_addon.ca_bundle import CA_NAME, bundle_path, confdir_path, keep_bundle
 from proxy_addon.client_environment import client_environment
 from proxy_addon.commands import CommandError, Invocation
 from proxy_addon.setting_kinds import BadValue
@@ -92,7 +92,7 @@ def _without_user(url: str) -> str:
 
 def _kept(settings: Settings) -> Path:
     """The bundle that the proxy has written at its start, brought up to date."""
-    confdir = Path(settings.confdir).expanduser().absolute()
+    confdir = confdir_path(settings).absolute()
     bundle = bundle_path(settings, confdir)
     try:
         return keep_bundle(bundle, confdir)

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +32,11 @@ _LOOK_S = 0.5
 
 def _complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Programs on PATH that begin like this; where there is none, files."""
-    names = {
-        entry.name
-        for folder in os.get_exec_path()
-        if os.path.isdir(folder)
-        for entry in os.scandir(folder)
-        if incomplete and entry.name.startswith(incomplete) and os.access(entry.path, os.X_OK)
-    }
+    names: set[str] = set()
+    for folder in os.get_exec_path() if incomplete else ():
+        # What is not there, is no folder or cannot be read is on many a PATH.
+        with suppress(OSError), os.scandir(folder) as entries:
+            names |= {one.name for one in entries if one.name.startswith(incomplete) and os.access(one.path, os.X_OK)}
     return [CompletionItem(name) for name in sorted(names)] or [CompletionItem(None, type="file")]
 
 
@@ -107,15 +106,34 @@ def _certificates(environ: Mapping[str, str]) -> Iterator[Path]:
     texts = [system_certificates()]
     for name, value in own_bundles(environ):
         try:
-            texts.append(read_certificates(Path(value)))
+            text = read_certificates(Path(value))
         except OSError as error:
             _say(f"{name} names {value}, which cannot be read ({error.strerror or error}): it is left out")
-    with tempfile.TemporaryDirectory(prefix="paceproxy-run-") as name:
-        folder = Path(name)
-        # Certificates are no secret, and the command may become another user.
-        folder.chmod(0o755)
-        write_whole(folder / _ORIGINS, join(texts))
+            continue
+        if not text:
+            _say(f"{name} names {value}, which holds no certificates: it is left out")
+        texts.append(text)
+    with ExitStack() as undo:
+        with _temporary_files():
+            # The command may have put something there that only another user can remove.
+            made = tempfile.TemporaryDirectory(prefix="paceproxy-run-", ignore_cleanup_errors=True)
+            folder = Path(undo.enter_context(made))
+            # Certificates are no secret, and the command may become another user.
+            folder.chmod(0o755)
+            write_whole(folder / _ORIGINS, join(texts))
         yield folder
+
+
+@contextmanager
+def _temporary_files() -> Iterator[None]:
+    """What happens to files meanwhile is told as what it is."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(
+            f"a folder for temporary files is needed: {error.strerror or error}; make room in /tmp,"
+            " or name a folder that is by the variable TMPDIR"
+        ) from error
 
 
 async def _run(
@@ -189,7 +207,8 @@ class _Course:
             self.child.tell(received)
         if received.number == signal.SIGTSTP:
             stop_as_told()
-        elif received.number not in _ENDING:
+        elif received.number not in _ENDING or signal.getsignal(received.number) is signal.SIG_IGN:
+            # nohup has us ignore SIGHUP, and a shell without job control SIGINT for what it starts with `&`.
             return
         elif self.child is None:
             assert self._starting is not None
@@ -218,7 +237,9 @@ def _environment(proxy: "EmbeddedProxy", environ: Mapping[str, str], folder: Pat
     from proxy_addon.client_environment import client_environment
 
     bundle = folder / BUNDLE_NAME
-    write_whole(bundle, join([(folder / _ORIGINS).read_text(encoding="ascii"), own_certificate(proxy.confdir)]))
+    text = join([(folder / _ORIGINS).read_text(encoding="ascii"), own_certificate(proxy.confdir)])
+    with _temporary_files():
+        write_whole(bundle, text)
     return {**environ, **client_environment(local_url(preferred(proxy.addresses)), str(bundle))}
 
 
@@ -242,4 +263,8 @@ def _no_proxy(environ: Mapping[str, str]) -> str:
 
 def _say(line: str) -> None:
     printable = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
-    click.echo(f"paceproxy: {printable}", err=True)
+    # Nobody reads it any more, or its disk is full: the command must go on all the same, and its exit code counts.
+    # Past Python's buffer, which would try once more at the end of the process, and then change the exit code.
+    if sys.stderr is not None:
+        with suppress(OSError):
+            os.write(2, f"paceproxy: {printable}\n".encode())

@@ -265,3 +265,24 @@ def test_the_progress_follows_the_size_of_the_terminal_and_has_no_colour_where_n
         assert terminal.wait() == 0
         assert "well" in "".join(terminal.shown())
         assert not re.search(rb"\x1b\[[0-9;]*[34][0-9]m", terminal.written)
+
+
+def test_the_commands_exit_code_counts_though_nobody_can_read_what_is_said(confdir: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            from_the_start(confdir, ["sh", "-c", "echo alive; exit 3"]),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            timeout=_GUARD_S,
+        )
+    assert (done.returncode, done.stdout) == (3, "alive\n")
+
+
+def test_a_file_without_certificates_is_named(confdir: Path) -> None:
+    done = run(confdir, ["true"], environ={"SSL_CERT_FILE": "/dev/null"})
+    assert done.returncode == 0
+    assert done.stderr.startswith(
+        "paceproxy: SSL_CERT_FILE names /dev/null, which holds no certificates: it is left out\n"
+    )
