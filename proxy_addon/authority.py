@@ -3,10 +3,10 @@
 The authority itself is mitmproxy's, which makes it when it is given the folder.
 """
 
+import fcntl
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mitmproxy import certs
@@ -37,19 +37,15 @@ def alone_with_authority(confdir: Path) -> Iterator[None]:
     """No other proxy looks for an authority here, or makes one, meanwhile.
 
     Two that both found none would each make one, and clients of the first would be given the certificate of the second.
+    Where the folder cannot be locked, as on some network file systems, that is left to luck.
     """
-    if sys.platform == "win32":
+    with ExitStack() as undo:
+        with suppress(OSError):
+            folder = os.open(confdir, os.O_RDONLY)
+            # The lock ends with the descriptor, also where the process is killed.
+            undo.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
         yield
-        return
-    import fcntl
-
-    folder = os.open(confdir, os.O_RDONLY)
-    try:
-        # Ends with the descriptor, also where the process is killed.
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 def check_authority(confdir: Path) -> None:
