@@ -1,5 +1,6 @@
 """Fixtures that more than one test module uses."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,12 @@ import pytest
 import trustme
 
 from tests.support.origin import Origin
+
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        # Of a shell that runs the tests in the background, or of nohup. We go on ignoring it; but what is started here
+        # has it as usual, which it would inherit otherwise.
+        signal.signal(number, lambda *_: None)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -244,14 +244,18 @@ def test_an_address_that_says_nothing_is_refused(admin: str, capsys: pytest.Capt
 
 def test_watched_on_a_terminal_it_is_drawn_anew_until_interrupted(proxy: Paceproxy, origin: Origin) -> None:
     terminal, inside = pty.openpty()
-    with closing(os.fdopen(terminal, "rb", buffering=0)) as screen:
-        watching = subprocess.Popen(
-            [*REAL_COMMAND, "status", "--watch", "--admin", f"127.0.0.1:{proxy.admin_port}"],
-            stdin=subprocess.DEVNULL,
-            stdout=inside,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    with ExitStack() as stack:
+        screen = stack.enter_context(os.fdopen(terminal, "rb", buffering=0))
+        watching = stack.enter_context(
+            subprocess.Popen(
+                [*REAL_COMMAND, "status", "--watch", "--admin", f"127.0.0.1:{proxy.admin_port}"],
+                stdin=subprocess.DEVNULL,
+                stdout=inside,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+            )
         )
+        stack.callback(watching.kill)
         os.close(inside)
         seen = b""
 
