@@ -99,8 +99,12 @@ def test_as_json_it_is_exactly_the_list_of_the_api(
     ("arguments", "code", "said"),
     [
         (["never.example", "resume"], 1, "The proxy has not been asked for the host 'never.example'"),
-        (["HOST", "pause", "0"], 1, "a pause must be above 0"),
-        (["HOST", "floor", "4000"], 1, "a floor must be from 0"),
+        (["HOST", "pause", "0"], 1, "a pause must be from 0.001 to 86400 seconds (a day), got 0.0"),
+        (
+            ["HOST", "floor", "4000"],
+            1,
+            "a floor must be 0 (none) or from 0.001 to 3600 seconds between two attempts, got 4000.0",
+        ),
         (["HOST", "pause", "1m"], 2, "SECONDS must be decimal seconds, got '1m'; give for instance pause 5"),
         (["HOST", "pause", "nan"], 2, "SECONDS must be decimal seconds, got 'nan'"),
         (["HOST", "floor"], 2, "floor needs SECONDS, such as floor 5"),
