@@ -53,7 +53,7 @@ async def test_a_500_is_asked_again_as_soon_as_a_page_comes_that_was_sent_after_
 
 @virtual(climb="stall")
 async def test_a_500_does_not_rest_where_such_a_page_came_before_it(world: World) -> None:
-    # Where every stall counts: after its third page the host would be one that stalls rarely, with rests of another kind.
+    # Where every stall counts: after its third page the host would be one that stalls rarely, and rests otherwise.
     world.origin = by_path(bad=status(500, after_s=2.0), quick=Answer(after_s=0.5))
     bad = world.visit("bad")
     for at in (0.5, 1.8, 3.0, 5.0, 7.0):
