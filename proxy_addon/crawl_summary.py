@@ -6,6 +6,7 @@ Where the words go is not decided here.
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
+from proxy_addon.durations import duration
 from proxy_addon.model import Event, HostView, Outcome, RequestEnded, Snapshot
 
 _HOSTS_SHOWN = 5
@@ -83,20 +84,6 @@ def progress(snapshot: Snapshot) -> str:
         return ""
     parts = [f"paceproxy: {_count(len(slow), 'slow host')}, {snapshot.waiting} waiting"]
     return " | ".join([*parts, *(_now(view, snapshot.at) for view in slow)])
-
-
-def duration(seconds: float) -> str:
-    """For people: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 4 min`."""
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f} s".replace(".0 ", " ")
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest_s = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest_s} s" if rest_s else f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 def _now(view: HostView, at: float) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy_addon.admin_client import HostShown, StatusShown
+from proxy_addon.durations import duration
 from proxy_addon.model import ErrorName
 from proxy_addon.terminal_text import printable
 
@@ -114,14 +115,3 @@ def _held(host: HostShown, now: float) -> str:
 def _clock_time(moment: float) -> str:
     """The time of day here."""
     return f"{datetime.fromtimestamp(moment).astimezone():%H:%M:%S}"
-
-
-def duration(seconds: float) -> str:
-    """Short, and not more exact than a person wants: 0.5 s, 12 s, 3 min, 2 h."""
-    if seconds < 9.95:
-        return f"{round(seconds, 1):g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"

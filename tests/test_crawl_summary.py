@@ -2,9 +2,7 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
-from proxy_addon.crawl_summary import Tally, duration, progress
+from proxy_addon.crawl_summary import Tally, progress
 from proxy_addon.model import AttemptEnded, ErrorName, HostState, HostView, Outcome, RequestEnded, Snapshot
 
 NOW = 1_800_000_000.0
@@ -135,14 +133,3 @@ def test_the_progress_tells_the_worst_host_first() -> None:
 
 def test_where_nothing_is_slow_there_is_no_progress_to_tell() -> None:
     assert progress(snapshot(view("room.example", waiting=4))) == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-1.0, "0 s"), (0.04, "0 s"), (0.44, "0.4 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"),
-        (59.6, "1 min"), (185.0, "3 min 5 s"), (3599.6, "1 h"), (7440.0, "2 h 4 min"),
-    ],
-)  # fmt: skip
-def test_durations_are_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

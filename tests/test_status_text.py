@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from proxy_addon.admin_client import HostShown, LastStallShown, StatusShown
-from proxy_addon.status_text import duration, host_line, plain_console, status_view
+from proxy_addon.status_text import host_line, plain_console, status_view
 
 AT = 1_800_000_000.0
 SLOW = HostShown(
@@ -49,7 +49,7 @@ def test_a_slow_host_has_a_line_with_all_that_matters() -> None:
     titles, _, *lines = shown(IDLE.model_copy(update={"hosts": [paused, SLOW]}))
     assert titles.split() == ["host", "rung,", "pace", "waiting", "next", "slot", "last", "stall", "held", "until"]
     assert [" ".join(line.split()) for line in lines] == [
-        "down.example:8080 rung 3, every 15 s (floor 2 s) 41 in 90 s no answer in time, 20 s ago paused until 08:01:30",
+        "down.example:8080 rung 3, every 15 s (floor 2 s) 41 in 1 min 30 s no answer in time, 20 s ago paused until 08:01:30",
         "shop.example rung 3, every 15 s 41 in 4.2 s no answer in time, 20 s ago",
         "2 hosts are slow or held; 1 healthy host asked in the last 10 minutes. "
         "0 requests waiting, 2 attempts in flight.",
@@ -81,21 +81,3 @@ def test_a_host_of_hostile_name_and_error_is_text() -> None:
 )
 def test_a_host_in_a_line(update: dict[str, object], line: str) -> None:
     assert host_line(SLOW.model_copy(update=update), now=AT) == line
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0 s"),
-        (0.04, "0 s"),
-        (0.5, "0.5 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (119.4, "119 s"),
-        (120.0, "2 min"),
-        (7199.0, "120 min"),
-        (7200.0, "2 h"),
-    ],
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
