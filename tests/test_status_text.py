@@ -49,7 +49,8 @@ def test_a_slow_host_has_a_line_with_all_that_matters() -> None:
     titles, _, *lines = shown(IDLE.model_copy(update={"hosts": [paused, SLOW]}))
     assert titles.split() == ["host", "rung,", "pace", "waiting", "next", "slot", "last", "stall", "held", "until"]
     assert [" ".join(line.split()) for line in lines] == [
-        "down.example:8080 rung 3, every 15 s (floor 2 s) 41 in 1 min 30 s no answer in time, 20 s ago paused until 08:01:30",
+        "down.example:8080 rung 3, every 15 s (floor 2 s) 41 in 1 min 30 s no answer in time, 20 s ago "
+        "paused until 08:01:30",
         "shop.example rung 3, every 15 s 41 in 4.2 s no answer in time, 20 s ago",
         "2 hosts are slow or held; 1 healthy host asked in the last 10 minutes. "
         "0 requests waiting, 2 attempts in flight.",
