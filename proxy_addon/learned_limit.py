@@ -75,7 +75,7 @@ class LearnedLimit(Limit):
             attempt.phase = phase
 
     def overdue(self, grant: Grant, *, now: float) -> None:
-        self._experiments.stalled(self._attempts[grant], now)
+        self._stalled(self._attempts[grant], now, len(self._attempts))
 
     def ended(
         self,
@@ -92,8 +92,16 @@ class LearnedLimit(Limit):
         if attempt.sent is None or grant.overdue:
             pass  # It says nothing, or has said so; but somebody may have waited for its end.
         elif outcome is Outcome.STALL and not grant.rare:
-            self._experiments.stalled(attempt, now)
+            self._stalled(attempt, now, in_flight)
         elif outcome is Outcome.SERVED:
-            x = math.log(max(now - attempt.sent, QUICKEST_S))
+            x = _x(now - attempt.sent)
             self._experiments.served(attempt, x, now, in_flight, waiting)
         self._experiments.settle()
+
+    def _stalled(self, attempt: Attempt, now: float, in_flight: int) -> None:
+        if attempt.sent is not None:
+            self._experiments.stalled(attempt, _x(now - attempt.sent), now, in_flight)
+
+
+def _x(seconds: float) -> float:
+    return math.log(max(seconds, QUICKEST_S))

@@ -22,6 +22,8 @@ SOON = 0.5
 """Of those sent first, some come when more are in flight already: by so much later than the first they count."""
 DISTRUST = 4.0
 """How much more evidence an alarm needs for each one before that was none."""
+FEW = 5
+"""In flight: as many as an alarm takes."""
 FEW_LEFT = 0.7
 """With fewer in flight than this share of what was, and nobody waiting, the slow pages of a crawl are left over."""
 
@@ -76,7 +78,8 @@ class Experiments:
         if isinstance(self.phase, Trial) and not self._attempts.any_out(self.phase):
             self.limit = self.phase.to  # Nobody is out any more who could settle a doubt.
 
-    def stalled(self, attempt: Attempt, now: float) -> None:
+    def stalled(self, attempt: Attempt, x: float, now: float, in_flight: int) -> None:
+        """`x`: how long it was out, as a logarithm."""
         phase, reference = self.phase, self.reference
         if attempt.phase is not phase or reference is None:
             return
@@ -84,7 +87,11 @@ class Experiments:
             phase.add_stall()
             self._judge(phase, reference, now, wanted=0)
         elif isinstance(phase, Watch):
-            phase.up.add_stall()
+            attempt.phase = None  # However much longer it is out, it has said all it can say.
+            phase.add_stall(x)
+            in_use = min(self.limit, in_flight)
+            if in_use > 1 and phase.is_slower(self._silent(phase, now, in_flight), distrust=self._distrust):
+                self._slower(phase, reference, in_use)
         elif isinstance(phase, Ease) and self.limit > 1:
             self._lower_again(phase, reference, phase.alarm, phase.known)
 
@@ -112,7 +119,7 @@ class Experiments:
                     phase.comparison.add(x)
                     self._judge_ease(phase, reference, now)
                 case Watch():
-                    self._look(phase, x, in_flight, wanted)
+                    self._look(phase, x, now, in_flight, wanted)
                 case First():
                     pass
 
@@ -241,8 +248,8 @@ class Experiments:
         self.phase = Watch(self._spread, reference, skip=len(self._attempts), left=left, then=then)
         self._spread.interrupt()
 
-    def _look(self, watch: Watch, x: float, in_flight: int, wanted: int) -> None:
-        reference, seen = watch.reference, watch.look(x, distrust=self._distrust)
+    def _look(self, watch: Watch, x: float, now: float, in_flight: int, wanted: int) -> None:
+        reference, seen = watch.reference, watch.look(x, self._silent(watch, now, in_flight), distrust=self._distrust)
         in_use = min(self.limit, in_flight)
         if seen is Seen.QUICKER:
             # It is better than it was, whatever was too much for it then.
@@ -251,8 +258,7 @@ class Experiments:
         elif seen is Seen.CREPT and in_use > 1:
             self._alarm(Reference(self._spread, watch.anchor, reference.count), reference.center, 8, in_use)
         elif seen is Seen.SLOWER and in_use > 1:
-            recent = watch.recent or [reference.center]
-            self._alarm(reference, middle(recent), len(recent), in_use)
+            self._slower(watch, reference, in_use)
         elif seen is not Seen.STEADY and in_use == 1 and len(watch.up.recent) >= WELL_KNOWN:
             # Less load there is none: it is the host that takes so long now, and more may be tried as before.
             slower = Reference(self._spread, middle(watch.recent), len(watch.recent))
@@ -261,6 +267,14 @@ class Experiments:
             watch.learn(x)
             if wanted:
                 self._maybe_try(watch, reference, wanted)
+
+    def _silent(self, watch: Watch, now: float, in_flight: int) -> list[float]:
+        """How long others are out, where that is waited for: with many in flight enough of them come soon."""
+        return self._attempts.ages(watch, now) if in_flight <= FEW else []
+
+    def _slower(self, watch: Watch, reference: Reference, in_use: int) -> None:
+        recent = watch.recent or [reference.center]
+        self._alarm(reference, middle(recent), len(recent), in_use)
 
     def _alarm(self, reference: Reference, alarm: float, known: int, in_use: int) -> None:
         """Lower the limit to what the host would bear if the load were the cause."""

@@ -247,22 +247,32 @@ class Watch:
     anchor: float = math.inf
     """The lowest that the reference has been."""
 
-    def look(self, x: float, *, distrust: float) -> Seen:
-        """`distrust`: how much more evidence an alarm needs."""
+    def look(self, x: float, ages: list[float], *, distrust: float) -> Seen:
+        """`ages`: of those that are still out; `distrust`: how much more evidence an alarm needs."""
         reference, variance = self.reference, self.spread.variance
         if reference.count >= WELL_KNOWN:
             self.anchor = min(self.anchor, reference.center)
-        unsure = math.sqrt(reference.variance)
-        step = max(DRIFT, 2.5 * unsure)
-        self.up.add(x, reference, step=step, variance=variance)
-        self.down.add(x, reference, step=step, variance=variance)
+        self.up.add(x, reference, step=self._step, variance=variance)
+        self.down.add(x, reference, step=self._step, variance=variance)
         if self.down.evidence > ALARM:
             return Seen.QUICKER
-        if reference.center > self.anchor + CREEPING + 2 * unsure:
+        if reference.center > self.anchor + CREEPING + 2 * math.sqrt(reference.variance):
             return Seen.CREPT
-        if self.up.evidence > ALARM + distrust:
-            return Seen.SLOWER
-        return Seen.STEADY
+        return Seen.SLOWER if self.is_slower(ages, distrust=distrust) else Seen.STEADY
+
+    def add_stall(self, at_least: float) -> None:
+        """`at_least`: how long it was out, as a logarithm."""
+        self.up.add_stall(at_least, self.reference)
+
+    def is_slower(self, ages: list[float], *, distrust: float) -> bool:
+        """Whether what has come, and how long the others are out, is enough for an alarm."""
+        evidence = self.up.evidence_with(ages, self.reference, step=self._step, variance=self.spread.variance)
+        return evidence > ALARM + distrust
+
+    @property
+    def _step(self) -> float:
+        """The smallest move that matters."""
+        return max(DRIFT, 2.5 * math.sqrt(self.reference.variance))
 
     def learn(self, x: float) -> None:
         """A page time that gave no alarm."""

@@ -175,18 +175,33 @@ class Drift:
 
     def add(self, x: float, reference: Reference, *, step: float, variance: float) -> None:
         """`step`: the smallest move that matters."""
-        away = self._side * (x - reference.center)
-        self._add(step * (2 * away - step) / (2 * variance))
+        self._add(self._says(x, reference, step, variance))
         if not self.evidence:
             self.recent.clear()
         else:
             self.recent.append(x)
 
-    def add_stall(self) -> None:
+    def add_stall(self, at_least: float, reference: Reference) -> None:
+        """One stalled after so long, as a logarithm. A quick error says nothing of how long pages take."""
         self._add(self._MOST)
+        if at_least > reference.center:
+            self.recent.append(at_least)
+
+    def evidence_with(self, ages: Iterable[float], reference: Reference, *, step: float, variance: float) -> float:
+        """With those that are out, as if they came now, which they have not: at most as much again as what has come.
+
+        `ages`: the logarithms of how long they are out. Slow pages are so for longer, so more of those that are out at
+        a moment are slow: where the logarithms of page times have a variance, by just as much.
+        """
+        out = sum(max(0.0, self._says(age - variance, reference, step, variance)) for age in ages)
+        return self.evidence + min(out, self.evidence)
+
+    def _says(self, x: float, reference: Reference, step: float, variance: float) -> float:
+        away = self._side * (x - reference.center)
+        return max(-self._MOST, min(self._MOST, step * (2 * away - step) / (2 * variance)))
 
     def _add(self, evidence: float) -> None:
-        self.evidence = max(0.0, self.evidence + max(-self._MOST, min(self._MOST, evidence)))
+        self.evidence = max(0.0, self.evidence + evidence)
 
 
 def middle(xs: Collection[float]) -> float:

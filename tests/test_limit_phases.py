@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from proxy_addon.limit_phases import Ease, Eased, Found, Trial
+from proxy_addon.limit_phases import Ease, Eased, Found, Seen, Trial, Watch
 from proxy_addon.slowdown import Comparison, Reference, Spread
 
 
@@ -53,3 +53,40 @@ def test_the_longer_a_trial_takes_the_less_certainty_it_needs(page_time_s: float
 
 def test_a_trial_whose_pages_take_nearly_twice_as_long_is_never_taken_for_one_that_is_borne() -> None:
     assert tried(1.8, 12) == [Found.DOUBT] * 11 + [Found.UNDECIDED]
+
+
+# --- a watch of three in flight, where a page takes a second ---------------------------------------------------------
+
+
+def watched() -> Watch:
+    spread = Spread()
+    spread.variance = 0.2**2
+    return Watch(spread, Reference(spread, 0.0, 64), skip=0, left=100)
+
+
+def seen(page_times_s: list[float], ages_s: list[float]) -> list[Seen]:
+    """What is seen with each page, while the same others are out all the time."""
+    watch = watched()
+    ages = [math.log(age_s) for age_s in ages_s]
+    return [watch.look(math.log(page_time_s), ages, distrust=0.0) for page_time_s in page_times_s]
+
+
+def test_five_slow_pages_are_an_alarm_and_three_where_two_others_are_out_for_as_long() -> None:
+    assert seen([3.0] * 5, []) == [Seen.STEADY] * 4 + [Seen.SLOWER]
+    assert seen([3.0] * 3, [3.0]) == [Seen.STEADY] * 3
+    assert seen([3.0] * 3, [3.0, 3.0]) == [Seen.STEADY] * 2 + [Seen.SLOWER]
+
+
+def test_a_few_that_are_out_for_long_are_no_alarm_while_other_pages_come_as_ever() -> None:
+    assert seen([1.0] * 50, [100.0] * 4) == [Seen.STEADY] * 50
+
+
+@pytest.mark.parametrize(("stalls", "ages_s", "slower"), [(4, [], False), (5, [], True), (3, [20.0, 20.0], True)])
+def test_stalls_alone_are_an_alarm_and_fewer_where_the_others_are_silent(
+    stalls: int, ages_s: list[float], slower: bool
+) -> None:
+    watch = watched()
+    for _ in range(stalls):
+        watch.add_stall(math.log(30.0))
+    assert watch.is_slower([math.log(age_s) for age_s in ages_s], distrust=0.0) is slower
+    assert watch.recent == pytest.approx([math.log(30.0)] * min(stalls, 4))

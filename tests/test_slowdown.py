@@ -389,9 +389,35 @@ def test_a_page_that_takes_100_times_as_long_is_no_more_evidence_than_one_that_t
 
 def test_a_stall_is_as_much_evidence_as_the_slowest_page() -> None:
     stalled = Drift(1)
-    stalled.add_stall()
+    stalled.add_stall(-3.0, reference(0.0))
     assert stalled.evidence == drifted(HUNDRED_TIMES).evidence
-    assert list(stalled.recent) == []
+
+
+def test_a_stall_tells_how_long_pages_take_where_it_took_longer_than_one() -> None:
+    stalled = Drift(1)
+    for at_least in (-3.0, 0.0, 2.0):
+        stalled.add_stall(at_least, reference(0.0))
+    assert list(stalled.recent) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("ages", "expected"),
+    [
+        ([], 3.0),
+        ([-2.0], 3.0),  # Sent only now: no evidence that pages are back.
+        ([1.25], 3.0 + 1.5),  # As a page of 1.0: slow pages are out for longer, by the variance.
+        ([1.25, 0.75, -2.0], 3.0 + 1.5 + 0.5),
+        ([3.0, 3.0, 3.0], 3.0 + 3.0),  # No more than what has come.
+    ],
+)
+def test_those_that_are_out_count_as_if_they_came_now_where_they_are_slow(ages: list[float], expected: float) -> None:
+    drift = drifted(1.0, 1.0)
+    assert drift.evidence_with(ages, reference(), step=0.5, variance=0.25) == pytest.approx(expected)
+    assert drift.evidence == pytest.approx(3.0)
+
+
+def test_those_that_are_out_are_no_evidence_while_what_comes_is_none() -> None:
+    assert drifted(0.0).evidence_with([3.0] * 20, reference(), step=0.5, variance=0.25) == 0.0
 
 
 def test_however_long_there_is_evidence_memory_is_bounded() -> None:

@@ -122,6 +122,13 @@ def test_a_host_that_fails_one_request_in_ten_is_not_crawled_as_if_it_were_slow(
     assert judged.ratio <= 1.3
 
 
+@pytest.mark.parametrize("seed", [7, 10])
+def test_a_host_that_falls_silent_while_little_is_in_flight_is_eased_before_it_times_out(seed: int) -> None:
+    judged = run(Run("slow-start", "plain", parallel=5, seed=seed))
+    assert (judged.got, judged.in_vain) == (80, 0)
+    assert judged.ratio <= 1.3
+
+
 def test_a_crawl_is_the_same_each_time_and_another_with_another_seed() -> None:
     first, again, other = (run(Run("slow-start", "plain", seed=seed)) for seed in (1, 1, 2))
     assert first == again
