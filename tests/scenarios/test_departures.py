@@ -260,7 +260,8 @@ def test_one_stream_that_is_taken_back_leaves_its_neighbours_alone(proxy: Pacepr
 def test_a_client_that_comes_back_again_and_again_gets_no_attempt_and_takes_nobodys_slot(
     proxy: Paceproxy, origin: Origin
 ) -> None:
-    origin.script = {"/sick": respond(503, fields=[("Retry-After", "1")])}
+    # Long enough for all that comes and goes meanwhile, also on a machine that has much else to do.
+    origin.script = {"/sick": respond(503, fields=[("Retry-After", "3")])}
     before = abandoned(proxy)
     with RawClient(proxy.port) as sick, RawClient(proxy.port) as patient:
         sick.get(origin.url("/sick"), "Pace-Window: 0")
