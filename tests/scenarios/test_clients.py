@@ -77,7 +77,7 @@ def axios(ready: Set) -> list[str]:
     if not (modules / "axios").is_dir():
         npm = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         options = ["--prefix", str(BUILD), "--no-save", "--no-audit", "--no-fund"]
-        installed = subprocess.run([NODE, npm, "install", *options, AXIOS], capture_output=True, text=True, timeout=120)
+        installed = subprocess.run([NODE, npm, "install", *options, AXIOS], capture_output=True, text=True, timeout=300)
         if installed.returncode:
             miss(f"{AXIOS} could not be installed: {installed.stderr[-300:]}")
     return ["/usr/bin/env", f"NODE_PATH={modules}", str(NODE), str(SCRIPTS / "with_axios.cjs")]

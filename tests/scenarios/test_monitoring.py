@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 RULES = (ROOT / "config" / "prometheus" / "paceproxy.rules.yaml").read_text()
 SCALE = 75
 """How much shorter than in the file the rules' durations are. None gets shorter than two scrapes."""
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 
 SICK = [f"127.0.0.{number}" for number in range(2, 16)]
 BLOCKED = "127.0.0.20"

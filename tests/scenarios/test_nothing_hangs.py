@@ -59,7 +59,7 @@ EVERY_REQUEST = (
 STALLED_REQUEST = (
     "ladder:step",
     "ladder:claim",
-    "ladder:read",
+    "reading:read",
     "ladder:pace_s",
     "ladder:slot_at",
     "outcomes:Outcomes._after_stall",
