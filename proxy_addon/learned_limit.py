@@ -7,8 +7,9 @@ flight, and quicker again with less, is. So it works by experiments, in three ph
    stands, and where more wait the next is tried. Once it is clear that they do, it is taken back: ease.
 2. *ease*: the limit was lowered because the host had become slower. Where that brings relief the load was the cause,
    and the host is watched at the lower limit. Where it does not, the load was not, and the limit is given back.
-3. *watch*: at one limit, it is looked out for page times that move. When they rise: ease. When they have been steady
-   for some rounds, and more wait: trial of a little more, after each failure more rarely.
+3. *watch*: at one limit, it is looked out for page times that move; with few in flight, those still out count as
+   well. When they rise: ease. When they have been steady for some rounds, and more wait: trial of a little more, after
+   each failure more rarely.
 
 Here is which attempts count, where a limit begins, and when it begins anew. What follows from a finding is in
 `limit_experiments.py`, when a phase has found something in `limit_phases.py`. No timers: everything follows from the
