@@ -172,8 +172,9 @@ def watched(confdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             ],
         }
         server = stack.enter_context(Prometheus(config, rules=shortened(RULES)))
-        # So that rates have something to begin from.
-        until(lambda: len(server.query("paceproxy_build_info")) == 2, "both proxies were scraped", DEADLINE_S)
+        # So that rates and what grows have something to begin from: subqueries look once a second.
+        scraped = "count_over_time(paceproxy_build_info[1m]) > 4"
+        until(lambda: len(server.query(scraped)) == 2, "both proxies were scraped some times", DEADLINE_S)
         load = stack.enter_context(Load(origin, proxies))
         yield Watched(server, proxies, load, store)
 
