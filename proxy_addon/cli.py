@@ -71,6 +71,9 @@ def main(
     except CommandError as error:
         return _refuse(error.message, error.code)
     except click.NoSuchOption as error:
+        if error.ctx is not None and error.ctx.parent is not None and error.option_name in _flags(command):
+            place = f"{_PROGRAM} {error.option_name} … {error.ctx.info_name}"
+            return _refuse(f"{error.option_name} is a setting, and stands before the command: {place}")
         return _refuse(f"{error.option_name} is no flag; {_suggest_flag(error, command)}")
     except click.UsageError as error:
         return _refuse(f"{error.format_message().rstrip('.')}; {_see_help(error)}")
@@ -198,9 +201,12 @@ def _serve(settings: Settings) -> int:
 
 
 def _suggest_flag(error: click.NoSuchOption, command: click.Command) -> str:
-    parameters = (error.ctx.command if error.ctx else command).params
-    names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+    names = _flags(error.ctx.command if error.ctx else command)
     return suggestion(error.option_name, names, _see_help(error))
+
+
+def _flags(command: click.Command) -> list[str]:
+    return [name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)]
 
 
 def _see_help(error: click.UsageError | None = None) -> str:

@@ -57,6 +57,13 @@ def test_what_shows_to_be_wrong_only_in_use_is_told_with_where_it_came_from() ->
     assert str(caught.value) == "listen must be free, got 127.0.0.1:1 (PACE_LISTEN); give another"
 
 
+@pytest.mark.parametrize("name", ["run", "env", "status", "doctor"])
+def test_a_setting_after_the_command_is_told_its_place(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--window", "60", "x"], environ={}, serve=never) == 2
+    said = capsys.readouterr().err
+    assert said == f"paceproxy: --window is a setting, and stands before the command: paceproxy --window … {name}\n"
+
+
 CANNOT_RUN = [
     (
         ["--reverse", "http://example.org"],
