@@ -37,10 +37,11 @@ def test_an_authority_is_made_and_read_by_one_proxy_at_a_time(tmp_path: Path, mo
     monkeypatch.setattr(certs.CertStore, "from_store", watched)
 
     async def start() -> None:
-        async with embedded(
-            Settings(confdir=str(tmp_path), store="memory:", listen="127.0.0.1:0", admin="127.0.0.1:0")
-        ):
+        settings = Settings(confdir=str(tmp_path), store="memory:", listen="127.0.0.1:0", admin="127.0.0.1:0")
+        async with embedded(settings) as proxy:
             assert not is_locked(tmp_path)
+            # It closes the listener.
+            await proxy.drain(asyncio.Event())
 
     asyncio.run(start())
     assert looked == [True]
