@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from proxy_addon.bounded_call import within
+from proxy_addon.local_address import local_address
 from proxy_addon.setting_places import Address
 from proxy_addon.setting_tokens import read_token
 from proxy_addon.settings import SettingError, Settings
@@ -24,8 +25,6 @@ SILENCE_S = 40.0
 """How long the events may be silent: more than two heartbeats."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Of an answer, or of one event: what 100,000 hosts would take."""
-_HERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where this machine reaches who listens on all interfaces."""
 
 
 type Moment = Annotated[float, Field(ge=0, lt=253_370_764_800)]
@@ -83,7 +82,7 @@ class AdminClient:
     """One proxy's admin address."""
 
     def __init__(self, address: Address, *, token: str | None = None) -> None:
-        self._address = Address(_HERE.get(address.host, address.host), address.port)
+        self._address = local_address(address)
         self._token = token
 
     def status(self) -> StatusShown:

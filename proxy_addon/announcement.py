@@ -12,7 +12,9 @@ from proxy_addon import __version__
 from proxy_addon.ca_bundle import CA_NAME, bundle_path, keep_bundle
 from proxy_addon.client_environment import PROXY_VARIABLES, client_environment
 from proxy_addon.embedded import EmbeddedProxy
+from proxy_addon.local_address import local_address
 from proxy_addon.log_file import STANDARD_OUTPUT
+from proxy_addon.setting_places import Address
 from proxy_addon.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -53,10 +55,7 @@ def preferred(addresses: list[tuple[str, int]]) -> tuple[str, int]:
 
 def local_url(address: tuple[str, int]) -> str:
     """Where a client on this machine reaches it."""
-    ip = ipaddress.ip_address(address[0].partition("%")[0])
-    if ip.is_unspecified:
-        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
-    return f"http://{f'[{ip}]' if ip.version == 6 else ip}:{address[1]}"
+    return f"http://{local_address(Address(address[0].partition('%')[0], address[1]))}"
 
 
 def _bundle(settings: Settings, confdir: Path) -> Path:

@@ -14,8 +14,8 @@ from proxy_addon.admin_client import AdminError, client_of
 from proxy_addon.commands import CommandError, Invocation
 from proxy_addon.diagnosis import Finding, Grade
 from proxy_addon.hosts import host_key
+from proxy_addon.local_address import local_address
 from proxy_addon.proxy_probe import NoAnswer
-from proxy_addon.setting_places import Address
 from proxy_addon.settings import SettingError, Settings
 from proxy_addon.status_text import host_reason
 from proxy_addon.terminal_text import one_line
@@ -55,7 +55,8 @@ def command(invocation: Invocation, url: str, admin: str | None) -> int:
 
 
 def _parsed(url: str) -> SplitResult:
-    """The page's URL as a client writes it on the wire: in ASCII, and without user, password and fragment."""
+    """The page's URL as a client writes it on the wire: in ASCII, without user, password and fragment, and with the
+    pacing key for its authority."""
     with suppress(ValueError):  # A port that is no number, say.
         place = urlsplit(url)
         if place.scheme in ("http", "https") and place.hostname and place.port != 0:
@@ -79,7 +80,7 @@ def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> 
     settings = invocation.load_beside(flags={"admin": admin}).settings
     found = diagnosis.ways(place, environ)
     yield from diagnosis.proxying(found)
-    named = diagnosis.proxy_of(found) or f"http://{_reachable(settings.listen_address)}"
+    named = diagnosis.proxy_of(found) or f"http://{local_address(settings.listen_address)}"
     proxy = _proxy_place(named)
     shown = diagnosis.masked(named if "://" in named else f"http://{named}")
     if proxy is None:
@@ -98,10 +99,10 @@ def _findings(place: SplitResult, invocation: Invocation, admin: str | None) -> 
         yield Finding(Grade.PROBLEM, f"What listens at {shown} is no Paceproxy: it answered {answer.status}.")
         return
     yield Finding(Grade.OK, f"A Paceproxy listens at {shown}.")
-    host, port = place.hostname or "", place.port or _USUAL_PORTS[place.scheme]
-    yield _on_the_host(settings, host_key(place.scheme, host, port))
+    yield _on_the_host(settings, place.netloc)
     authorities = None
     if place.scheme == "https":
+        host, port = place.hostname or "", place.port or _USUAL_PORTS[place.scheme]
         try:
             refusals = {
                 variable: proxy_probe.refuses_certificate(proxy, host, port, path)
@@ -141,8 +142,3 @@ def _on_the_page(proxy: SplitResult, place: SplitResult, authorities: str | None
         yield Finding(Grade.NOTE, f"{url} came: {said}, which is what the origin says, passed on as it is.")
     else:
         yield Finding(Grade.OK, f"{url} came: {said}.")
-
-
-def _reachable(address: Address) -> Address:
-    """One of this machine for an address that only a listener can use."""
-    return Address({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host), address.port)

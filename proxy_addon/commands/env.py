@@ -1,6 +1,5 @@
 """`paceproxy env`: the variables by which clients find a proxy that runs already, and trust it, ready for a shell."""
 
-import ipaddress
 from pathlib import Path
 
 import click
@@ -8,6 +7,7 @@ import click
 from proxy_addon.ca_bundle import CA_NAME, bundle_path, confdir_path, keep_bundle
 from proxy_addon.client_environment import client_environment
 from proxy_addon.commands import CommandError, Invocation
+from proxy_addon.local_address import local_address
 from proxy_addon.setting_kinds import BadValue
 from proxy_addon.setting_places import Address, HttpUrl, parse_url
 from proxy_addon.settings import Settings
@@ -62,20 +62,8 @@ def _listening(settings: Settings) -> str:
     address = settings.listen_address
     if address.port == 0:
         raise CommandError("listen has port 0, which is any free port; say which it got: --proxy http://127.0.0.1:PORT")
-    host = _dialled(address.host)
     user = f"{_PLACEHOLDER}@" if settings.htpasswd is not None else ""
-    return f"http://{user}{Address(host, address.port)}"
-
-
-def _dialled(host: str) -> str:
-    """An address of this machine for one that only a listener can use."""
-    try:
-        ip = ipaddress.ip_address(host or "0.0.0.0")
-    except ValueError:
-        return host
-    if not ip.is_unspecified:
-        return host
-    return "127.0.0.1" if ip.version == 4 else "::1"
+    return f"http://{user}{local_address(address)}"
 
 
 def _given(proxy: str) -> str:

@@ -10,14 +10,13 @@ import socket
 import click
 
 from proxy_addon.commands import CommandError, Invocation
+from proxy_addon.local_address import local_address
 from proxy_addon.setting_places import Address
+from proxy_addon.terminal_text import one_line
 
 _NOT_WELL = 1
 _LONGEST_SHOWN = 200
 """Characters of what the proxy says: it stays one readable line, also where something else listens."""
-
-_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where this machine reaches who listens on all interfaces."""
 
 
 @click.command("health")
@@ -37,9 +36,9 @@ def command(invocation: Invocation, ready: bool, timeout_s: float) -> int:
     """
     settings = invocation.load_beside().settings
     if settings.admin_address is None:
-        click.echo(_connect(_reachable(settings.listen_address), timeout_s))
+        click.echo(_connect(local_address(settings.listen_address), timeout_s))
     else:
-        click.echo(_ask(_reachable(settings.admin_address), "/readyz" if ready else "/healthz", timeout_s))
+        click.echo(_ask(local_address(settings.admin_address), "/readyz" if ready else "/healthz", timeout_s))
     return 0
 
 
@@ -49,7 +48,7 @@ def _ask(address: Address, path: str, timeout_s: float) -> str:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        said = " ".join(response.read(_LONGEST_SHOWN).decode("ascii", "replace").split())
+        said = one_line(response.read(_LONGEST_SHOWN).decode("ascii", "replace"))
     except OSError as error:
         raise _no_answer(address, "admin", error.strerror or str(error)) from error
     except http.client.HTTPException as error:
@@ -57,8 +56,8 @@ def _ask(address: Address, path: str, timeout_s: float) -> str:
     finally:
         connection.close()
     if response.status != 200:
-        raise CommandError(f"http://{address}{path} says {response.status}: {_printable(said)}", _NOT_WELL)
-    return _printable(said)
+        raise CommandError(f"http://{address}{path} says {response.status}: {said}", _NOT_WELL)
+    return said
 
 
 def _connect(address: Address, timeout_s: float) -> str:
@@ -73,12 +72,3 @@ def _no_answer(address: Address, setting: str, reason: str) -> CommandError:
     return CommandError(
         f"no answer at http://{address}: {reason}; start the proxy, or give the --{setting} that it has", _NOT_WELL
     )
-
-
-def _printable(text: str) -> str:
-    """Without what would move a terminal's cursor: perhaps something else listens there."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _reachable(address: Address) -> Address:
-    return Address(_LOOPBACK.get(address.host, address.host), address.port)
