@@ -45,7 +45,8 @@ internal and may change in any release. One direction: layer → pacing → engi
     which variable which client reads          client_variables.py; what follows: diagnosis.py, proxy_probe.py
     status and host commands                   commands/status.py, commands/host.py, admin_client.py, status_text.py
     who is asked is not trusted                terminal_text.py (what it says), bounded_call.py (how long it takes)
-    durations in words                         durations.py
+    durations, counts, times in words          in_words.py
+    where this machine reaches a listener      local_address.py
     a crawl to see it at work                  demo.py
     access log                                 access_log.py; access_line.py (what it says), log_writer.py (its thread),
                                                log_file.py

@@ -4,9 +4,8 @@ Where the words go is not decided here.
 """
 
 from collections import Counter, defaultdict
-from datetime import UTC, datetime
 
-from proxy_addon.durations import duration
+from proxy_addon.in_words import count, duration, time_of_day
 from proxy_addon.model import Event, HostView, Outcome, RequestEnded, Snapshot
 
 _HOSTS_SHOWN = 5
@@ -46,7 +45,7 @@ class Tally:
         if not self.requests:
             return ["no request came through the proxy"]
         ended = [f"{self._outcomes[outcome]} {words}" for outcome, words in _ENDED.items() if self._outcomes[outcome]]
-        lines = [f"{_count(self.requests, 'request')}: {', '.join(ended)}"]
+        lines = [f"{count(self.requests, 'request')}: {', '.join(ended)}"]
         if self.saved:
             lines.append(f"{self.saved} of them would have failed without it")
         if waits := self._waits():
@@ -54,7 +53,7 @@ class Tally:
         slow = slow_hosts(snapshot)
         lines += [f"still slow: {_still_slow(view, snapshot.at, forgive_after_s)}" for view in slow[:_HOSTS_SHOWN]]
         if more := len(slow) - _HOSTS_SHOWN:
-            lines += [f"still slow: {_count(more, 'more host')}"] if more > 0 else []
+            lines += [f"still slow: {count(more, 'more host')}"] if more > 0 else []
         return lines
 
     def _waits(self) -> str:
@@ -64,7 +63,7 @@ class Tally:
             return ""
         parts = [f"{host} {duration(waited_s)}" for host, waited_s in named[:_HOSTS_SHOWN]]
         if rest := named[_HOSTS_SHOWN:]:
-            parts.append(f"{_count(len(rest), 'more host')} {duration(sum(waited_s for _, waited_s in rest))}")
+            parts.append(f"{count(len(rest), 'more host')} {duration(sum(waited_s for _, waited_s in rest))}")
         total_s = sum(waited_s for _, waited_s in waits)
         return f"waited {duration(total_s)}, all requests together: {', '.join(parts)}"
 
@@ -82,7 +81,7 @@ def progress(snapshot: Snapshot) -> str:
     slow = slow_hosts(snapshot)
     if not slow:
         return ""
-    parts = [f"paceproxy: {_count(len(slow), 'slow host')}, {snapshot.waiting} waiting"]
+    parts = [f"paceproxy: {count(len(slow), 'slow host')}, {snapshot.waiting} waiting"]
     return " | ".join([*parts, *(_now(view, snapshot.at) for view in slow)])
 
 
@@ -101,23 +100,15 @@ def _still_slow(view: HostView, at: float, forgive_after_s: float) -> str:
     if view.pace_s == 0:
         text = view.host
     if view.paused_until > at:
-        return f"{text}, paused until {_time_of_day(view.paused_until)}"
+        return f"{text}, paused until {time_of_day(view.paused_until)}"
     if view.state.blocked_until > at:
-        return f"{text}, blocked until {_time_of_day(view.state.blocked_until)}"
+        return f"{text}, blocked until {time_of_day(view.state.blocked_until)}"
     if view.floor_s > 0:
         return f"{text}, until an operator takes the floor away"
     if view.state.stalled_at > 0 and forgive_after_s > 0:
-        return f"{text}, until {_time_of_day(view.state.stalled_at + forgive_after_s)} if it serves nothing before"
+        return f"{text}, until {time_of_day(view.state.stalled_at + forgive_after_s)} if it serves nothing before"
     return text
 
 
 def _held_until(view: HostView) -> float:
     return max(view.state.blocked_until, view.paused_until)
-
-
-def _time_of_day(at: float) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).astimezone().strftime("%H:%M:%S")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -3,15 +3,13 @@
 The status page says the same in `admin/page/`.
 """
 
-from datetime import datetime
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from proxy_addon.admin_client import HostShown, StatusShown
-from proxy_addon.durations import duration
+from proxy_addon.in_words import count, duration, time_of_day
 from proxy_addon.model import ErrorName
 from proxy_addon.terminal_text import printable
 
@@ -75,18 +73,14 @@ def plain_console(console: Console) -> Console:
 
 def _summary(status: StatusShown) -> list[str]:
     slow = len(status.hosts)
-    told = "No host is slow" if not slow else f"{_number(slow, 'host')} {'is' if slow == 1 else 'are'} slow or held"
+    told = "No host is slow" if not slow else f"{count(slow, 'host')} {'is' if slow == 1 else 'are'} slow or held"
     lines = [
-        f"{told}; {_number(status.healthy_hosts, 'healthy host')} asked in the last 10 minutes. "
-        f"{_number(status.waiting, 'request')} waiting, {_number(status.in_flight, 'attempt')} in flight."
+        f"{told}; {count(status.healthy_hosts, 'healthy host')} asked in the last 10 minutes. "
+        f"{count(status.waiting, 'request')} waiting, {count(status.in_flight, 'attempt')} in flight."
     ]
     if not status.store_up:
         lines.append("The store does not answer: the proxy goes on by itself, and slower, until it does.")
     return lines
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _pace(host: HostShown) -> str:
@@ -109,9 +103,4 @@ def _last_stall(host: HostShown, now: float) -> str:
 
 def _held(host: HostShown, now: float) -> str:
     held = [("paused", host.paused_until), ("blocked by the site", host.blocked_until)]
-    return ", ".join(f"{why} until {_clock_time(until)}" for why, until in held if until is not None and until > now)
-
-
-def _clock_time(moment: float) -> str:
-    """The time of day here."""
-    return f"{datetime.fromtimestamp(moment).astimezone():%H:%M:%S}"
+    return ", ".join(f"{why} until {time_of_day(until)}" for why, until in held if until is not None and until > now)

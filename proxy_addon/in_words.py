@@ -1,4 +1,6 @@
-"""Durations as people say them."""
+"""Numbers as people say them: durations, times of day, counts."""
+
+from datetime import UTC, datetime
 
 
 def duration(seconds: float) -> str:
@@ -13,3 +15,13 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest_s} s" if rest_s else f"{minutes} min"
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def time_of_day(at: float) -> str:
+    """Of this moment (Unix seconds), here: `14:31:07`."""
+    return f"{datetime.fromtimestamp(at, UTC).astimezone():%H:%M:%S}"
+
+
+def count(number: int, what: str) -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

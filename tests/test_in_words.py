@@ -1,8 +1,8 @@
-"""Durations in words."""
+"""Numbers in words."""
 
 import pytest
 
-from proxy_addon.durations import duration
+from proxy_addon.in_words import duration
 
 
 @pytest.mark.parametrize(
