@@ -38,18 +38,29 @@ def _decided(state: HostState | None, change: Operated) -> HostState:
     return replace(state, operated_at=max(state.operated_at, change.at))
 
 
-def _resumed(state: HostState, change: Resumed, pace_factor: float) -> HostState:
-    """As if the host had never been in trouble. An operator's floor stays, and so does a limit of attempts in flight:
-    it says how much the host bears, not how it is."""
+def untroubled(state: HostState) -> HostState:
+    """What is left of a row when the host's trouble is forgotten: what an operator has set, and the limit of attempts
+    in flight, which says how much the host bears, not how it is."""
     return HostState(
-        # Not sooner than the floor allows, whenever the last attempt was sent.
-        next_slot_at=min(state.next_slot_at, change.at + state.floor_s * pace_factor) if state.floor_s else 0.0,
+        next_slot_at=state.next_slot_at if state.floor_s else 0.0,
         in_flight_limit=state.in_flight_limit,
         limited_at=state.limited_at,
         floor_s=state.floor_s,
+        operator_paused_until=state.operator_paused_until,
         operated_at=state.operated_at,
-        resumed_at=change.at,
         version=state.version,
+    )
+
+
+def _resumed(state: HostState, change: Resumed, pace_factor: float) -> HostState:
+    """As if the host had never been in trouble. A floor stays, an operator's pause does not."""
+    rest = untroubled(state)
+    return replace(
+        rest,
+        # Not sooner than the floor allows, whenever the last attempt was sent.
+        next_slot_at=min(rest.next_slot_at, change.at + rest.floor_s * pace_factor),
+        operator_paused_until=0.0,
+        resumed_at=change.at,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from proxy_addon.clock import Clock, sleep
 from proxy_addon.model import Event, HostState, StoreFailed, StoreRecovered
+from proxy_addon.operated import untroubled
 from proxy_addon.store import Changes, Store, StoreError
 from proxy_addon.store.patience import PatientStore
 
@@ -269,15 +270,7 @@ def _since_resumed(state: HostState, resumed_at: float) -> HostState:
     where the host has stalled since, else nothing of its trouble."""
     if state.resumed_at >= resumed_at or state.stalled_at > resumed_at:
         return state
-    return HostState(
-        next_slot_at=state.next_slot_at if state.floor_s else 0.0,
-        in_flight_limit=state.in_flight_limit,
-        limited_at=state.limited_at,
-        floor_s=state.floor_s,
-        operator_paused_until=state.operator_paused_until,
-        operated_at=state.operated_at,
-        version=state.version,
-    )
+    return untroubled(state)
 
 
 def _greater_than_stored(own: HostState | None, stored: HostState | None) -> HostState | None:
