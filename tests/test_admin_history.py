@@ -5,25 +5,11 @@ from dataclasses import replace
 import pytest
 
 from proxy_addon.admin.history import STEPS, History
-from proxy_addon.model import Outcome, Redialled, RequestEnded
+from proxy_addon.model import Outcome, Redialled
+from tests.support.requests_ended import ended
 
 NOW = 1_800_000_003.0
-SERVED = RequestEnded(
-    host="a.example",
-    client="127.0.0.1",
-    outcome=Outcome.SERVED,
-    error=None,
-    attempts=1,
-    waited_s=0.0,
-    rung=0,
-    accepted_at=NOW,
-    sent_at=NOW,
-    first_byte_at=NOW,
-    done_at=NOW,
-    duration_s=0.0,
-    window_s=600.0,
-    gave_up=False,
-)
+SERVED = ended(accepted_at=NOW, sent_at=NOW, first_byte_at=NOW, done_at=NOW, duration_s=0.0, waited_s=0.0, stalls=0)
 
 
 def last(history: History, name: str, *, now: float = NOW) -> object:

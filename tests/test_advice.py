@@ -6,6 +6,7 @@ from proxy_addon import advice
 from proxy_addon.advice import Advice
 from proxy_addon.model import AttemptEnded, Outcome, RequestEnded
 from proxy_addon.settings import Settings
+from tests.support.requests_ended import ended
 
 NOW = 1_800_000_000.0
 TEXT = (
@@ -26,11 +27,10 @@ def left(
     gave_up: bool = True,
 ) -> RequestEnded:
     """A client that left at `at`, in seconds since the beginning, `after_s` after it had asked."""
-    return RequestEnded(
+    return ended(
         host=host,
         client=client,
         outcome=Outcome.ABANDONED,
-        error=None,
         attempts=0,
         waited_s=after_s,
         rung=0,

@@ -1,7 +1,6 @@
 """Completion as it is in the shells: keys are pressed, and the shell is looked at."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from proxy_addon.cli import main
 from tests.support.command_run import OnTerminal, environment
+from tests.support.programs import find
 from tests.support.waiting import until
 
 _GUARD_S = 60.0
@@ -30,8 +30,7 @@ def path_with_the_command(folder: Path) -> str:
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_shell_completes_commands_flags_and_values(name: str, tmp_path: Path) -> None:
     program, setup = SHELLS[name]
-    if shutil.which(program[0]) is None:
-        pytest.skip(f"{name} is not on PATH")
+    find(program[0], package=name)
     environ = environment(
         TERM="xterm", PATH=path_with_the_command(tmp_path), HOME=str(tmp_path), PS1="$ ", LC_ALL="C.UTF-8"
     )

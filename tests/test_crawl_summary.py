@@ -1,29 +1,17 @@
 """What is told of a crawl, in words."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 from proxy_addon.crawl_summary import Tally, progress
 from proxy_addon.model import AttemptEnded, ErrorName, HostState, HostView, Outcome, RequestEnded, Snapshot
+from tests.support import requests_ended
 
 NOW = 1_800_000_000.0
 
 
-def ended(host: str = "a.example", outcome: Outcome = Outcome.SERVED, **further: object) -> RequestEnded:
-    values = {
-        "client": "127.0.0.1",
-        "error": None,
-        "attempts": 1,
-        "waited_s": 0.0,
-        "rung": 0,
-        "accepted_at": NOW,
-        "sent_at": NOW,
-        "first_byte_at": NOW,
-        "done_at": NOW,
-        "duration_s": 0.0,
-        "window_s": 600.0,
-        "gave_up": False,
-    }
-    return RequestEnded(host=host, outcome=outcome, **{**values, **further})  # type: ignore[arg-type]
+def ended(host: str = "a.example", outcome: Outcome = Outcome.SERVED, **further: Any) -> RequestEnded:
+    return requests_ended.ended(host=host, outcome=outcome, **{"waited_s": 0.0, "stalls": 0, **further})
 
 
 def view(host: str, *, pace_s: float = 0.0, waiting: int = 0, paused_until: float = 0.0, floor_s: float = 0.0,

@@ -1,7 +1,6 @@
 """`paceproxy env`: variables that a shell, Docker and Kubernetes take as they are meant, and what it refuses."""
 
 import os
-import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -15,6 +14,7 @@ from proxy_addon.client_environment import client_environment
 from proxy_addon.shell_syntax import SYNTAXES
 from tests.support.forked import run_forked
 from tests.support.origin import Origin
+from tests.support.programs import find
 from tests.support.proxy import Paceproxy
 from tests.support.waiting import until
 
@@ -152,9 +152,7 @@ def test_powershell_gets_single_quotes_doubled() -> None:
 def test_fish_takes_a_value_as_it_is() -> None:
     text = SYNTAXES["fish"].write({"A": _HOSTILE}, ["a comment"])
     assert text.splitlines()[1].startswith("set -gx A 'it\\'s \"$HOME\" `id` \\\\ #1;")
-    fish = shutil.which("fish")
-    if fish is None:
-        pytest.skip("fish is not on PATH")
+    fish = find("fish", package="fish")
     done = subprocess.run([fish, "-c", f"{text}\nenv -0"], capture_output=True, check=True, timeout=_GUARD_S)
     assert f"A={_HOSTILE}" in done.stdout.decode().split("\0")
 

@@ -27,7 +27,7 @@ from proxy_addon.model import (
     StoreFailed,
     StoreRecovered,
 )
-from tests.support import promtool
+from tests.support import promtool, requests_ended
 
 NOW = 1_800_000_000.0
 IDLE = Snapshot(hosts=(), waiting=0, in_flight=0, store_up=True, at=NOW)
@@ -43,23 +43,7 @@ SEVERAL_EVENTS: list[Event] = [
 
 
 def ended(outcome: Outcome, *, duration_s: float, waited_s: float = 0.0, room_s: float = 0.0) -> RequestEnded:
-    return RequestEnded(
-        host="a.example",
-        client="192.0.2.7",
-        outcome=outcome,
-        error=None,
-        attempts=1,
-        waited_s=waited_s,
-        rung=0,
-        accepted_at=NOW,
-        sent_at=NOW,
-        first_byte_at=NOW,
-        done_at=NOW + duration_s,
-        duration_s=duration_s,
-        window_s=600.0,
-        gave_up=False,
-        room_s=room_s,
-    )
+    return requests_ended.ended(outcome=outcome, duration_s=duration_s, waited_s=waited_s, room_s=room_s, stalls=0)
 
 
 def view(

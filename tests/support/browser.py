@@ -4,16 +4,15 @@ Debian's own program, driven by Playwright, which must not bring one along. What
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.support.origin import Origin
+from tests.support.programs import find
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 """For people to look at; git ignores them."""
@@ -64,12 +63,7 @@ class Chromium:
 @contextmanager
 def chromium() -> Iterator[Chromium]:
     """Run it. Where there is none the test is skipped, but in CI it fails."""
-    program = shutil.which("chromium")
-    if program is None:
-        reason = "chromium is not on PATH: install Debian's package chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    program = find("chromium", package="chromium")
     # Chromium refuses to run as root in its sandbox, and the page under test is our own.
     sandbox = () if os.geteuid() else ("--no-sandbox",)
     with Origin() as trap, sync_playwright() as playwright:

@@ -1,8 +1,6 @@
 """A real Prometheus server, which scrapes what a test runs, and answers its questions."""
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -14,24 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
-
+from tests.support.programs import find
 from tests.support.waiting import until
 
 _START_TIMEOUT_S = 30.0
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Past any proxy of the environment. One for all: to build one takes longer than an answer."""
-
-
-def program() -> str:
-    """Where prometheus is. Where there is none the test is skipped, but in CI it fails."""
-    found = shutil.which("prometheus")
-    if found is None:
-        reason = "prometheus is not on PATH: install Debian's package prometheus"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
 
 
 class Prometheus:
@@ -41,7 +27,7 @@ class Prometheus:
     """
 
     def __init__(self, config: Mapping[str, object], *, rules: str = "") -> None:
-        self._program = program()
+        self._program = find("prometheus", package="prometheus")
         self._config = dict(config)
         self._rules = rules
         self._folder: tempfile.TemporaryDirectory[str] | None = None
