@@ -183,10 +183,8 @@ class Host:
         self.line.end_all_rests(now=now)
 
     def note_silence(self, *, since: float, now: float, lasts_s: float) -> None:
-        """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile.
-
-        What ended more than `lasts_s` before that is forgotten: nobody presses such a host.
-        """
+        """A client has given up on an attempt that was granted at `since`, and nobody has been served meanwhile. What
+        ended more than `lasts_s` before that is forgotten: nobody presses such a host."""
         if since - self.silence_until > lasts_s:
             self.silence_s = 0.0
         self.silence_s += now - min(now, max(since, self.silence_until))

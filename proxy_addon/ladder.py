@@ -2,8 +2,8 @@
 
 Pure arithmetic on values: no I/O, no clock, no randomness; times are handed in as Unix seconds. A host without a row
 that paces is healthy, be it that there is none (None) or that it only keeps a limit (`in_flight.py`). What is not here:
-how a row ages (`reading.py`), what an operator makes of it
-(`operated.py`), whose turn it is (`line.py`), who wins a race (`store/`), what a reply means (`retry.py`).
+how a row ages (`reading.py`), what an operator makes of it (`operated.py`), whose turn it is (`line.py`), who wins a
+race (`store/`), what a reply means (`retry.py`).
 """
 
 from dataclasses import replace

@@ -48,7 +48,7 @@ class History:
         match event.outcome:
             case Outcome.SERVED:
                 step.served += 1
-                step.saved += event.stalls > 0
+                step.saved += event.was_saved
             case Outcome.STALL | Outcome.FAILURE | Outcome.UNSENT:
                 step.failed += 1
             case Outcome.ABANDONED:

@@ -1,9 +1,9 @@
 """The commands beside serving: `paceproxy run`, `paceproxy env` and their like; one module for each.
 
 A command is a `click.Command` with the name `command`, in the module of its name, and its line in `COMMANDS`. It is
-imported when it is used, and with it only what `--help` needs: the rest it imports where it runs. It takes the
-settings from its `Invocation` (`@click.pass_obj`) and returns its exit code. What a command does, apart from reading
-its arguments and printing, belongs to modules of its own.
+imported when it is used; mitmproxy, which takes half a second, where it runs. It takes the settings from its
+`Invocation` (`@click.pass_obj`) and returns its exit code. What a command does, apart from reading its arguments and
+printing, belongs to modules of its own.
 """
 
 from collections.abc import Mapping
