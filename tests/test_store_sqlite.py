@@ -29,7 +29,8 @@ from proxy_addon.model import HostState
 from proxy_addon.store import StoreError, open_store
 from proxy_addon.store.memory import MemoryStore
 from proxy_addon.store.sqlite import SqliteStore
-from proxy_addon.store.sqlite_file import use_wal
+from proxy_addon.store.sqlite_file import open_file, use_wal
+from tests.support.clock import FakeClock
 from tests.support.waiting import until
 
 NOW = 1_700_000_000.0
@@ -326,6 +327,25 @@ def test_a_database_that_is_locked_for_long_is_refused_and_can_be_opened_later(p
         await store.close()
 
     run(scenario())
+
+
+def test_it_is_waited_for_by_the_clock_however_long_a_sleep_takes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        monkeypatch.setattr("proxy_addon.store.sqlite_file._clock", FakeClock(monotonic=0.3 * len(sleeps)))
+
+    monkeypatch.setattr("proxy_addon.store.sqlite_file._clock", FakeClock(monotonic=0.0))
+    monkeypatch.setattr("proxy_addon.store.sqlite_file.time.sleep", sleep)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match="is being opened by another process"):
+            open_file(path, busy_timeout_s=1.0)
+    finally:
+        os.close(folder)
+    assert len(sleeps) == 4
 
 
 def test_a_process_that_hangs_while_opening_is_not_waited_for_without_end(path: Path) -> None:

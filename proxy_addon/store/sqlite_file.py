@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
+from proxy_addon.clock import SystemClock
 from proxy_addon.store import StoreError
 
 type Identity = tuple[int, int]
@@ -28,6 +29,7 @@ _MIGRATIONS = {1: ("from_1_to_2", "from_2_to_3"), 2: ("from_2_to_3",)}
 """By the version of a file: the scripts that bring it to ours, one after the other."""
 _OLDEST_SQLITE = (3, 37)
 """STRICT tables; RETURNING is older."""
+_clock = SystemClock()
 _LOOK_AT_LOCK_EVERY_S = 0.01
 """Opening takes some milliseconds: a whole fleet that starts at once is through in a second."""
 
@@ -131,18 +133,24 @@ def _folder_locked(path: Path, folder: Path, *, patience_s: float) -> Iterator[N
     the lock when the process dies.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    # By the clock: on a busy machine a sleep takes longer than it was asked to.
+    until = _clock.monotonic() + patience_s
     try:
-        for _ in range(round(patience_s / _LOOK_AT_LOCK_EVERY_S)):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(_LOOK_AT_LOCK_EVERY_S)
-        else:
-            raise refusal(path, "is being opened by another process", "see which one hangs with `fuser -v`")
+        while not _lock(descriptor):
+            if _clock.monotonic() >= until:
+                raise refusal(path, "is being opened by another process", "see which one hangs with `fuser -v`")
+            time.sleep(_LOOK_AT_LOCK_EVERY_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _make_file(path: Path, real_path: Path) -> None:
