@@ -10,6 +10,7 @@ from tests.support.clients import RawClient, curl
 from tests.support.origin import Origin
 from tests.support.ports import refusing_port, unreachable_port
 from tests.support.proxy import Paceproxy
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,7 @@ def test_after_connect_only_tls_or_http_is_spoken(proxy: Paceproxy, origin: Orig
         client.send(b"SSH-2.0-OpenSSH_9.2\r\n")
         assert b"--tunnel-ports" in client.rest()
     assert origin.connections == []
-    assert "neither TLS nor HTTP (see --tunnel-ports)" in proxy.log
+    until(lambda: "neither TLS nor HTTP (see --tunnel-ports)" in proxy.log, "the log said why")
 
 
 @pytest.mark.parametrize("way", ["close", "reset", "half_close"])

@@ -14,6 +14,7 @@ from tests.support.clients import Answer, RawClient
 from tests.support.origin import Origin
 from tests.support.proxy import Paceproxy
 from tests.support.visit import Behaviour, Request
+from tests.support.waiting import until
 
 LADDER = (0, 0.1, 0.2, 0.4)
 TOLERANCE_S = 0.02
@@ -205,8 +206,8 @@ def test_a_host_that_refuses_for_ever_is_left_alone_with_a_reason_and_others_are
         assert (answer.status, answer.body) == (429, b"never")
         assert "attempts=3" in answer.proxy_status
         assert patient_proxy.metric("paceproxy_hosts_paused") == 1
-        assert f"{refusing.host} is left alone for 60 s: it has stalled 3 times in a row" in patient_proxy.log
-        assert "rate_limited" in patient_proxy.log
+        left_alone = f"{refusing.host} is left alone for 60 s: it has stalled 3 times in a row"
+        until(lambda: left_alone in patient_proxy.log and "rate_limited" in patient_proxy.log, "the log said so")
         client.get(refusing.url("/second"), "Pace-Window: 20")
         refused = client.answer()
         assert refused.status == 503

@@ -91,7 +91,8 @@ def test_a_page_that_used_up_the_quota_is_untouched_and_delays_the_next(proxy: P
     assert first.proxy_status == ""
     assert "attempts=1" in second.proxy_status
     assert after_the_first_s(origin)[1] >= 1 - EARLY_S
-    assert f"INFO proxy_addon.host_log: {origin.host} is blocked for " in proxy.log
+    blocked = f"INFO proxy_addon.host_log: {origin.host} is blocked for "
+    until(lambda: blocked in proxy.log, "the log said so")
     assert f"{origin.host} is slow" not in proxy.log
 
 
